@@ -17,8 +17,8 @@ from raydebm.decision.evidence.terms import representatives
 from raydebm.decision.groups import Floats, Ints
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.certainty.reliability import CONFIDENCE, Certainty, Reliability, reliability
-from raydebm.evaluation.certainty.signals import Signal, SignalRow
+from raydebm.evaluation.certainty.reliability import Reliability, Stated
+from raydebm.evaluation.certainty.signals import SignalRow
 from raydebm.evaluation.selectors import BEST_GENERATOR, Selector, one_hot
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.records import OWN_LOGPROB, OWN_WORST_LOGPROB
@@ -130,14 +130,12 @@ class Decided:
             ),
         ]
 
-    def certainty(self, pools: PoolTable) -> Certainty:
-        """Confidence as a signal about the profile's selections. It is 0 without a selection."""
-        words = "probability that the selection is right, by the posterior"
-        return Certainty(
-            signals=(Signal(CONFIDENCE, words, self.confidence),),
+    def stated(self, pools: PoolTable) -> Stated:
+        """Confidence in the profile's selections, 0 without one, and what they are worth."""
+        return Stated(
+            confidence=self.confidence,
             correct=pools.correct_at(self.first),
             violation=pools.violation_at(self.first),
-            reliabilities=(),
         )
 
 
@@ -165,27 +163,24 @@ def decision_study(
         bootstrap: Resamples over the pools.
     """
     posterior = decided.policy.posterior
-    certainty = decided.certainty(pools)
-    confidence = certainty.signals[0].values
-    worth = certainty.worth
-    (row,) = certainty.rows(bootstrap)
+    stated = decided.stated(pools)
     return DecisionStudy(
         profile=decided.policy.profile,
         tests=tuple(ProfileTest(**test) for test in fit["profile"]["tests"]),
         num_labelled=fit["num_problems"],
-        confidence=row,
-        reliability=reliability(CONFIDENCE, certainty.event, confidence, worth, bootstrap),
-        promises=tuple(_promise(promise, confidence, worth, bootstrap) for promise in fit["promises"]),
+        confidence=stated.row(bootstrap),
+        reliability=stated.reliability(bootstrap),
+        promises=tuple(_promise(promise, stated, bootstrap) for promise in fit["promises"]),
         weights={} if posterior is None else {**posterior.weights, **posterior.context_weights},
     )
 
 
-def _promise(promise: Mapping[str, Any], confidence: Floats, worth: Floats, bootstrap: Bootstrap) -> Promise:
-    answered = confidence >= (math.inf if promise["tau"] is None else promise["tau"])
+def _promise(promise: Mapping[str, Any], stated: Stated, bootstrap: Bootstrap) -> Promise:
+    answered = stated.confidence >= (math.inf if promise["tau"] is None else promise["tau"])
     return Promise(
         **{name: promise[name] for name in ("max_error", "confidence", "certified", "tau", "problems", "coverage")},
         upper_bound=promise["upper_bound"],
         more_problems=promise["more_problems"],
         test_coverage=bootstrap.proportion(answered.astype(np.float64)),
-        test_error=bootstrap.proportion(np.where(answered, 1 - worth, math.nan)),
+        test_error=bootstrap.proportion(np.where(answered, 1 - stated.worth, math.nan)),
     )

@@ -3,8 +3,7 @@
 Every result states the event of its probability. For "the selection is correct" there are three: the raw
 energy-weighted share of the pick's answer, the vote share, and a logistic regression of all signals on the picks of
 validation problems. Without validation problems the regression is fitted on the test problems by five-fold
-cross-fitting, and its name says so. For "this candidate is the correct one of the two" it is the sigmoid of the energy
-difference, which is the training objective.
+cross-fitting, and its name says so.
 
 Each bin has a tenth of the problems, as in Nguyen and O'Connor (2015, section 3); bins of equal width would be nearly
 empty if confidences are concentrated near 1. The ECE is a mean of absolute values: it is above 0 by chance, so it has
@@ -12,13 +11,13 @@ no bootstrap interval and is shown next to its value for perfect calibration.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.decision.groups import Bools, Floats, Ints
+from raydebm.decision.groups import Floats
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.certainty.signals import (
     CORRECT,
@@ -38,8 +37,6 @@ NUM_BINS = 10
 NUM_SIMULATIONS, SIMULATIONS_AT_ONCE = 1000, 100
 """Number of simulations of perfectly calibrated outcomes, and the batch size that limits memory."""
 NUM_FOLDS = 5
-POOLS_AT_ONCE = 1024
-"""Number of pools whose pairs are compared at once, which limits memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,20 +138,15 @@ def _only(values: Floats, rows: NDArray[np.intp]) -> Floats:
 # ---- expected calibration error --------------------------------------------------------------------------------------
 
 
-def equal_mass_bins(values: Floats, weights: Floats | None = None) -> NDArray[np.intp]:
+def equal_mass_bins(values: Floats) -> NDArray[np.intp]:
     """Bin, from 0 to 9, of each value by rank, so that each bin has a tenth of the values.
 
     Equal values share the bin of their middle rank, so the order of the problems has no effect. If there are many equal
     values, the next bins are empty.
-
-    Args:
-        values: Values to bin, shape (n,).
-        weights: Weight of each value, > 0. Default: equal weights.
     """
     if len(values) == 0:
         return np.zeros(0, dtype=np.intp)
-    _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
-    mass = sizes if weights is None else np.bincount(group, weights=weights)
+    _, group, mass = np.unique(values, return_inverse=True, return_counts=True)
     # The middle of a group's mass, in tenths of the total. Values just below a whole number by rounding belong to it.
     middle = (np.cumsum(mass) - mass / 2) * NUM_BINS / mass.sum()
     bins: NDArray[np.intp] = np.minimum(np.floor(middle + 1e-9), NUM_BINS - 1).astype(np.intp)
@@ -235,99 +227,34 @@ def fitted(
     return probabilities
 
 
-def pick_reliabilities(
-    signals: Sequence[Signal],
-    correct: Floats,
-    bootstrap: Bootstrap,
-    *,
-    validation: tuple[Sequence[Signal], Floats] | None,
-    seed: int,
-) -> tuple[list[Reliability], Floats | None]:
-    """Reliability of each estimate that the selection is correct, and the logistic fit's probabilities as a signal."""
-    by_name = {signal.name: signal.values for signal in signals}
-    rows = [
-        reliability(f"{name} (as it is)", CORRECT, by_name[name], correct, bootstrap)
-        for name in ("energy-weighted share", "vote share")
-        if name in by_name
-    ]
-    others = by_name if validation is None else {signal.name: signal.values for signal in validation[0]}
-    shared = [name for name in others if name in by_name]
-    if not shared:
-        return rows, None
-    features, of_others = (np.stack([each[name] for name in shared], axis=1) for each in (by_name, others))
-    probabilities = fitted((features, correct), None if validation is None else (of_others, validation[1]), seed=seed)
-    if probabilities is not None:
-        where = "validation picks" if validation is not None else "other folds of the test picks"
-        name = f"logistic regression of all signals, fitted on {where}"
-        rows.append(reliability(name, CORRECT, probabilities, correct, bootstrap))
-    return rows, probabilities
-
-
-# ---- pairs -----------------------------------------------------------------------------------------------------------
-
-
-def pair_reliability(pools: PoolTable, bootstrap: Bootstrap) -> Reliability | None:
-    """Reliability of "this one of a pair is the correct one", sigmoid(E_other - E_this), as in training.
-
-    Each pair counts with p and with 1 - p, so the accuracy in the bins is symmetric about one half. All problems have
-    equal weight. Pairs of one problem share candidates, so the value for perfect calibration is not computed.
-    """
-    row, p = _pairs(pools)
-    if not len(row):
-        return None
-    num_problems = pools.num_pools
-    # Weight of one reading; the two readings of all pairs of a problem sum to 1.
-    weight = 1 / (2 * np.bincount(row, minlength=num_problems)[row])
-    weights, predicted, happened = np.tile(weight, 2), np.concatenate([p, 1 - p]), np.repeat([1.0, 0.0], len(p))
-    place = equal_mass_bins(predicted, weights)
-    cell = np.tile(row, 2) * NUM_BINS + place
-    of_problems = np.stack(
-        [
-            np.bincount(cell, weights=weights * values, minlength=num_problems * NUM_BINS)
-            for values in (np.ones(len(predicted)), predicted, happened)
-        ],
-        axis=1,
-        dtype=np.float64,
-    ).reshape((num_problems, NUM_BINS, 3))
-    total, known = of_problems.sum(axis=0), np.any(of_problems[:, :, 0] > 0, axis=1)
-    squares = np.bincount(row, weights=2 * weight * (1 - p) ** 2, minlength=num_problems)
-    missed = float(np.abs(total[:, 1] - total[:, 2]).sum() / total[:, 0].sum())
-    return Reliability(
-        name="sigmoid of the difference of mu (as trained)",
-        event="this one of a correct and an incorrect candidate of a problem is the correct one",
-        ece=CalibrationError(value=missed, n=int(known.sum())),
-        brier=bootstrap.mean(np.where(known, squares, math.nan)),
-        base_brier=0.25,
-        bins=tuple(
-            Bin(
-                low=float(predicted[place == index].min()),
-                high=float(predicted[place == index].max()),
-                n=int((of_problems[:, index, 0] > 0).sum()),
-                mean_predicted=float(total[index, 1] / total[index, 0]),
-                accuracy=bootstrap.ratio(of_problems[:, index, 2], of_problems[:, index, 0]),
-            )
-            for index in np.unique(place)
-        ),
-    )
-
-
-def _pairs(pools: PoolTable) -> tuple[Ints, Floats]:
-    """All pairs of a correct and an incorrect scored candidate: their problem, and the stated probability that the
-    correct one is correct."""
-    mu, correct = pools.grid(pools.mu), pools.grid(pools.correct)
-    good, bad = (~np.isnan(mu) & (correct == label) for label in (1, 0))
-    rows, probabilities = [np.zeros(0, dtype=np.intp)], [np.zeros(0)]
-    for start in range(0, len(mu), POOLS_AT_ONCE):
-        part: tuple[Bools, Bools] = (good[start : start + POOLS_AT_ONCE], bad[start : start + POOLS_AT_ONCE])
-        row, one, other = np.nonzero(part[0][:, :, None] & part[1][:, None, :])
-        rows.append(row + start)
-        probabilities.append(0.5 * (1 + np.tanh(0.5 * (mu[row + start, other] - mu[row + start, one]))))
-    return np.concatenate(rows), np.concatenate(probabilities)
-
-
 LEARNED = "learned certainty"
 CONFIDENCE = "confidence"
 """Name of the posterior's probability that its selection is correct."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stated:
+    """Confidence in one selection per problem, with its correctness (1, 0 or NaN) and violation, shape (P,) each."""
+
+    confidence: Floats
+    correct: Floats
+    violation: Floats
+    """Violation scores in [0, 1]. All NaN if the task has none."""
+
+    @property
+    def worth(self) -> Floats:
+        """Worth of the selections: 1 - violation, or correctness if the task has no violation scores."""
+        return worth_of(self.correct, self.violation)
+
+    def row(self, bootstrap: Bootstrap) -> SignalRow:
+        """Worth as a signal."""
+        words = "probability that the selection is right, by the posterior"
+        (row,) = signal_rows((Signal(CONFIDENCE, words, self.confidence),), self.worth, bootstrap, correct=self.correct)
+        return row
+
+    def reliability(self, bootstrap: Bootstrap, *, name: str = CONFIDENCE) -> Reliability:
+        """Calibration."""
+        return reliability(name, event_of(self.violation), self.confidence, self.worth, bootstrap)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,105 +268,42 @@ class Trust:
     fitted_on: str
     """Data that fitted probabilities were fitted on."""
 
-    def signal(self, name: str) -> SignalRow | None:
-        """Row of a signal. None if it was not measured."""
-        return next((row for row in self.signals if row.name == name), None)
 
-    @property
-    def best(self) -> SignalRow | None:
-        """Signal with the highest worth at 80 % coverage, chosen in hindsight."""
-        known = [row for row in self.signals if row.accuracy_at_80.value is not None]
-        return max(known, key=lambda row: (row.accuracy_at_80.value or 0.0, row.auroc.value or 0.0), default=None)
+def trust(pools: PoolTable, validation: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Trust | None:
+    """All signals about the selections by energy, one learned from the others, and their calibration. None without
+    energies.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Certainty:
-    """Signals of certainty for one selection per problem, and its correctness: 1, 0, or NaN if unknown."""
-
-    signals: tuple[Signal, ...]
-    correct: Floats
-    violation: Floats
-    """Violation scores in [0, 1]. All NaN if the task has none."""
-    reliabilities: tuple[Reliability, ...]
-
-    @property
-    def worth(self) -> Floats:
-        """Worth of the selections: 1 - violation, or correctness if the task has no violation scores."""
-        return worth_of(self.correct, self.violation)
-
-    @property
-    def event(self) -> str:
-        """Readable name of the worth."""
-        return event_of(self.violation)
-
-    def rows(self, bootstrap: Bootstrap) -> tuple[SignalRow, ...]:
-        """Evaluate each signal.
-
-        Args:
-            bootstrap: Resamples of the same problems.
-        """
-        return signal_rows(self.signals, self.worth, bootstrap, correct=self.correct)
-
-
-def certainty(
-    pools: PoolTable,
-    validation: PoolTable,
-    *,
-    lambda_: float,
-    bootstrap: Bootstrap,
-    seed: int,
-    constant: bool = False,
-) -> Certainty | None:
-    """All signals about the selections by energy, and one learned from the others. None without energies.
-
-    Args:
-        constant: Whether to include signals that are constant over these pools, for a summary over several sets of
-            pools.
+    Problems without a pick have no certainty and are excluded here. The selector table counts them.
     """
     if pools.num_members == 0:
         return None
     picked = pools.select(lambda_)
-    # Problems without a pick have no certainty and are excluded here. The selector table counts them.
-    correct = pools.at(pools.correct, picked)
+    correct, violation = pools.at(pools.correct, picked), pools.at(pools.violation, picked)
     pick_signals = signals(pools, lambda_)
-    others = None
-    if _is_fit_for(pools, validation):
-        others = signals(validation, lambda_), validation.at(validation.correct, validation.select(lambda_))
-    reliabilities, learned = pick_reliabilities(pick_signals, correct, bootstrap, validation=others, seed=seed)
-    if learned is not None:
-        how = f"logistic regression of all the other signals, fitted on {_fitted_on(pools, validation)}"
-        pick_signals.append(Signal(LEARNED, how, learned))
-    if constant:
-        names = {signal.name for signal in pick_signals}
-        pick_signals += [signal for signal in signals(pools, lambda_, constant=True) if signal.name not in names]
-    return Certainty(
-        signals=tuple(pick_signals),
-        correct=correct,
-        violation=pools.at(pools.violation, picked),
-        reliabilities=tuple(reliabilities),
-    )
-
-
-def trust(pools: PoolTable, validation: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Trust | None:
-    """Certainty and calibration of the selections by energy. None without energies."""
-    pick_certainty = certainty(pools, validation, lambda_=lambda_, bootstrap=bootstrap, seed=seed)
-    if pick_certainty is None:
-        return None
-    pairs = pair_reliability(pools, bootstrap)
-    sigma = next((signal.values for signal in pick_certainty.signals if signal.name == SIGMA), None)
+    by_name = {signal.name: signal.values for signal in pick_signals}
+    reliabilities = [
+        reliability(f"{name} (as it is)", CORRECT, by_name[name], correct, bootstrap)
+        for name in ("energy-weighted share", "vote share")
+        if name in by_name
+    ]
+    others, outcomes, where = by_name, None, "other folds of the test picks"
+    fitted_on = "the picks of other test problems (5 folds)"
+    if validation.num_pools > 0 and validation.num_members == pools.num_members:
+        others = {signal.name: signal.values for signal in signals(validation, lambda_)}
+        outcomes = validation.at(validation.correct, validation.select(lambda_))
+        where, fitted_on = "validation picks", "the picks of validation problems"
+    if shared := [name for name in others if name in by_name]:
+        features, of_others = (np.stack([each[name] for name in shared], axis=1) for each in (by_name, others))
+        learned = fitted((features, correct), None if outcomes is None else (of_others, outcomes), seed=seed)
+        if learned is not None:
+            name = f"logistic regression of all signals, fitted on {where}"
+            reliabilities.append(reliability(name, CORRECT, learned, correct, bootstrap))
+            how = f"logistic regression of all the other signals, fitted on {fitted_on}"
+            pick_signals.append(Signal(LEARNED, how, learned))
+    worth = worth_of(correct, violation)
     return Trust(
-        signals=pick_certainty.rows(bootstrap),
-        reliabilities=(*pick_certainty.reliabilities, *([pairs] if pairs is not None else [])),
-        sigma_bins=() if sigma is None else sigma_bins(np.negative(sigma), pick_certainty.worth, bootstrap),
-        fitted_on=_fitted_on(pools, validation),
+        signals=signal_rows(pick_signals, worth, bootstrap, correct=correct),
+        reliabilities=tuple(reliabilities),
+        sigma_bins=() if SIGMA not in by_name else sigma_bins(-by_name[SIGMA], worth, bootstrap),
+        fitted_on=fitted_on,
     )
-
-
-def _is_fit_for(pools: PoolTable, validation: PoolTable) -> bool:
-    return validation.num_pools > 0 and validation.num_members == pools.num_members
-
-
-def _fitted_on(pools: PoolTable, validation: PoolTable) -> str:
-    if _is_fit_for(pools, validation):
-        return "the picks of validation problems"
-    return "the picks of other test problems (5 folds)"

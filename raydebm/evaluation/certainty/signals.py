@@ -48,12 +48,8 @@ def event_of(violation: Floats) -> str:
     return "1 - violation of the selection" if is_graded(violation) else CORRECT
 
 
-def signals(pools: PoolTable, lambda_: float, *, constant: bool = False) -> list[Signal]:
-    """All signals of these pools. Empty without energies.
-
-    Args:
-        constant: Whether to include signals that are constant over these pools, for use with other pools.
-    """
+def signals(pools: PoolTable, lambda_: float) -> list[Signal]:
+    """All signals that vary over these pools. Empty without energies."""
     if pools.num_members == 0:
         return []
     picked = pools.select(lambda_)
@@ -101,7 +97,7 @@ def signals(pools: PoolTable, lambda_: float, *, constant: bool = False) -> list
         agreeing = np.mean([pools.at(same, pick) == 1 for pick in own], axis=0)
         how = "share of adapters whose own selection gives the pick's answer"
         all_signals.append(Signal("adapter agreement", how, of_picked(agreeing)))
-    return [signal for signal in all_signals if constant or varies(signal.values)]
+    return [signal for signal in all_signals if varies(signal.values)]
 
 
 def varies(values: Floats) -> bool:

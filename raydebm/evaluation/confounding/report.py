@@ -12,7 +12,6 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from raydebm.decision.table import PoolTable
@@ -34,9 +33,9 @@ from raydebm.evaluation.report.document import (
     table_of,
     with_interval,
 )
-from raydebm.evaluation.report.figures import BLUE, RED, percent_of, pick_figure, short_name, tidy
+from raydebm.evaluation.report.figures import pick_figure
 from raydebm.evaluation.selectors import PAPER_RULE, best_generator_of
-from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
+from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.identity import seed_for
 from raydebm.scorer.texts import TextScorer
 
@@ -125,8 +124,8 @@ def document(
     screens: Mapping[str, Screen],
     provenance: Mapping[str, str] | None,
 ) -> ReportDocument:
-    """Page with the figures of the given screens, by scorer."""
-    plates = [plate for plate in (_pick_plate(screens), _energies_plate(screens)) if plate is not None]
+    """Page with the picks of the given screens, by scorer."""
+    plates = [plate for plate in (_pick_plate(screens),) if plate is not None]
     return ReportDocument(
         title=title,
         summary=(summary,),
@@ -261,12 +260,6 @@ def spread_table(screens: Mapping[str, Screen]) -> Table:
             lambda each: "no gap" if each.relative_spread.value is None else number(each.relative_spread),
         ),
         ("AUROC within a generator, mean", "its interval holds 0.5", lambda each: number(each.within_auroc)),
-        ("pair accuracy, same generator", "near 0.5", lambda each: _pairs(each.pairs_within)),
-        (
-            "pair accuracy, different generators",
-            "far above the same generator's",
-            lambda each: _pairs(each.pairs_between),
-        ),
         (f"{PAPER_RULE}: correct %", "", accuracy(PAPER_RULE)),
         ("best generator: correct %", "", accuracy("best generator")),
         ("random: correct %", "", accuracy("random")),
@@ -295,10 +288,6 @@ def spread_table(screens: Mapping[str, Screen]) -> Table:
             "a shortcut when": lambda figure: figure[1],
         },
     )
-
-
-def _pairs(estimate: Estimate) -> str:
-    return "no such pairs" if estimate.n == 0 else f"{number(estimate)}, n={estimate.n}"
 
 
 def _accuracy(screening: Screen, name: str) -> str:
@@ -393,44 +382,3 @@ def _pick_plate(screens: Mapping[str, Screen]) -> Plate | None:
         "Bars of one length: correctness explains the picks. A long bar of picks above a short grey one: a favourite."
     )
     return plate_of(pick_figure(shares, share_of_correct=correct), "Picks by generator", caption)
-
-
-def _energies_plate(screens: Mapping[str, Screen]) -> Plate | None:
-    """Mean energies of each generator's answers. None without energies."""
-    known = (row.energy_correct.value for screen in screens.values() for row in screen.generators)
-    if all(value is None for value in known):
-        return None
-    caption = (
-        "Mean energy of each generator's correct (circles) and incorrect answers (crosses); lines: 95 % intervals. A "
-        "scorer that reads answers has all circles left of all crosses. Where circle and cross of one generator lie "
-        "together and the generators apart, it reads authors."
-    )
-    return plate_of(_energies_by_generator_figure(screens), "Energies by generator", caption)
-
-
-def _energies_by_generator_figure(screens: Mapping[str, Screen]) -> Figure:
-    """Mean mu of each generator's correct and incorrect answers with intervals, one panel per scorer."""
-    names = [row.generator for row in next(iter(screens.values())).generators]
-    figure = Figure(figsize=(1.6 + 3.9 * len(screens), 1.7 + 0.42 * len(names)), layout="constrained")
-    panels = figure.subplots(1, len(screens), squeeze=False, sharey=True).ravel()
-    for axes, (title, screening) in zip(panels, screens.items(), strict=True):
-        tidy(axes)
-        rows = {row.generator: row for row in screening.generators}
-        for offset, label, colour, mark in ((-0.14, "correct", BLUE, "o"), (0.14, "incorrect", RED, "x")):
-            for place, name in enumerate(names):
-                row = rows.get(name)
-                energy = None if row is None else row.energy_correct if mark == "o" else row.energy_incorrect
-                span = None if energy is None else percent_of(energy)
-                if span is not None:
-                    value, low, high = (part / 100 for part in span)
-                    height = place + offset
-                    axes.plot([low, high], [height, height], color=colour, linewidth=1.2)
-                    axes.plot(value, height, color=colour, marker=mark, markersize=6, linestyle="none")
-            axes.plot([], [], color=colour, marker=mark, linestyle="none", label=label)
-        axes.set_title(title if len(screens) > 1 else "", fontsize=9)
-        axes.set_xlabel("mean mu (lower is better)")
-        axes.set_yticks(range(len(names)), [short_name(name) for name in names], fontsize=8)
-        axes.set_ylim(len(names) - 0.5, -0.5)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, frameon=False, fontsize=8, loc="outside lower center", ncols=2)
-    return figure

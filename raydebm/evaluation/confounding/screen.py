@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.decision.groups import Bools
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.selectors import BEST_GENERATOR, PAPER_RULE, best_generator_of, standard_selectors, values_of
 from raydebm.evaluation.stats.effects import generator_effects
@@ -97,10 +96,6 @@ class Screen:
     so it can be compared between scorers with different scales."""
     within_auroc: Estimate
     """Mean of the generators' ``within_auroc``."""
-    pairs_within: Estimate
-    """Pair accuracy over pairs of the same generator. n is 0 if each generator has one answer."""
-    pairs_between: Estimate
-    """Pair accuracy over pairs of different generators."""
     accuracy: Mapping[str, Estimate]
     """Share correct of the paper's rule, random, the best generator and the oracle."""
     best_generator: str | None
@@ -187,8 +182,6 @@ def screen(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, best_gener
         relative_spread=in_problem.over(gap).estimate(bootstrap),
         identity_share=_identity_share(table, bootstrap),
         within_auroc=_mean_statistic(within, table, bootstrap).estimate(bootstrap),
-        pairs_within=bootstrap.mean(_pair_accuracies(pools, same=True)),
-        pairs_between=bootstrap.mean(_pair_accuracies(pools, same=False)),
         accuracy={name: bootstrap.proportion(correct) for name, correct in values.items()},
         best_generator=best_generator if "best generator" in values else None,
         is_in_hindsight=in_hindsight,
@@ -299,20 +292,6 @@ def _identity_share(table: CandidateTable, bootstrap: Bootstrap) -> Estimate:
 
     value = float(between(np.ones((1, table.num_problems)))[0])
     return bootstrap.interval(value, between(bootstrap.counts), int(shared.sum()))
-
-
-def _pair_accuracies(pools: PoolTable, *, same: bool) -> Floats:
-    """Share of (correct, incorrect) pairs of the same generator, or of two, in which mu is lower for the correct one.
-    Shape (P,); ties count half, NaN without such pairs."""
-    mu, correct = pools.grid(pools.mu), pools.grid(pools.correct)
-    author, values = pools.grid(pools.author_of_row, -1), np.full(pools.num_pools, math.nan)
-    for row, (energy, labels, generator) in enumerate(zip(mu, correct, author, strict=True)):
-        right, wrong = (np.flatnonzero((labels == label) & ~np.isnan(energy)) for label in (1, 0))
-        wanted: Bools = (generator[right][:, None] == generator[wrong]) == same
-        if wanted.any():
-            difference = energy[wrong] - energy[right][:, None]
-            values[row] = ((difference > 0) + 0.5 * (difference == 0))[wanted].mean()
-    return values
 
 
 def _selector_values(pools: PoolTable, lambda_: float, best_generator: str | None) -> dict[str, Floats]:

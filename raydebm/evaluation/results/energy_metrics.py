@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from raydebm.decision.groups import Bools, Floats, Ints
+from raydebm.decision.groups import Bools, Floats
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.certainty.signals import NUM_RESAMPLES, num_answered, risks, worth_of
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
@@ -70,40 +70,24 @@ def _signs(values: Floats) -> NDArray[np.int8]:
     return signs
 
 
-def _ties(ordered: Floats) -> tuple[Ints, Ints]:
-    """Start and end of each run of equal values in ascending rows, shape (P, N) each."""
-    places = np.arange(ordered.shape[1])
-    changes = ordered[:, 1:] != ordered[:, :-1]
-    starts = np.zeros(ordered.shape, dtype=np.intp)
-    starts[:, 1:] = np.where(changes, places[1:], 0)
-    ends = np.full(ordered.shape, ordered.shape[1], dtype=np.intp)
-    ends[:, :-1] = np.where(changes, places[1:], ordered.shape[1])
-    return (
-        np.maximum.accumulate(starts, axis=1),
-        np.minimum.accumulate(ends[:, ::-1], axis=1)[:, ::-1],
-    )
-
-
 def pair_accuracies(pools: PoolTable, energies: Floats) -> Floats:
     """Share of (correct, incorrect) pairs in which the correct one has the lower energy, shape (P,). Ties count half.
 
     Args:
         energies: Energies, shape (R,). Candidates with NaN are excluded.
     """
+    from scipy.stats import rankdata  # imported here because it is slow
+
     energy, correct = pools.grid(energies), pools.grid(pools.correct)
-    scored = ~np.isnan(energy)
-    filled = np.where(scored, energy, math.inf)
-    order = np.argsort(filled, axis=1)
-    starts, ends = _ties(np.take_along_axis(filled, order, axis=1))
-    good, bad = (np.take_along_axis(scored & (correct == label), order, axis=1) for label in (1, 0))
-    below = np.zeros((len(bad), bad.shape[1] + 1), dtype=np.intp)
-    np.cumsum(bad, axis=1, out=below[:, 1:])
-    num_bad = below[:, -1:]
-    lower = num_bad - np.take_along_axis(below, ends, axis=1)
-    equal = np.take_along_axis(below, ends, axis=1) - np.take_along_axis(below, starts, axis=1)
-    wins = np.where(good, lower + 0.5 * equal, 0.0).sum(axis=1)
-    pairs = good.sum(axis=1) * num_bad[:, 0]
-    share: Floats = np.divide(wins, pairs, where=pairs > 0, out=np.full(len(pairs), math.nan))
+    known = ~np.isnan(energy) & ~np.isnan(correct)
+    # Infinite energies tie with each other, and not with the candidates that are left out.
+    _, places = np.unique(energy[known], return_inverse=True)
+    filled = np.full(energy.shape, len(places) + 1)
+    filled[known] = places
+    bad = known & (correct == 0)
+    num_bad, num_good = bad.sum(axis=1), (known & (correct == 1)).sum(axis=1)
+    wins = np.where(bad, rankdata(filled, axis=1), 0.0).sum(axis=1) - num_bad * (num_bad + 1) / 2  # Mann-Whitney's U
+    share: Floats = np.divide(wins, num_bad * num_good, where=num_bad * num_good > 0, out=np.full(len(bad), math.nan))
     return share
 
 

@@ -25,7 +25,6 @@ from raydebm.evaluation.results.energy_metrics import (
 from raydebm.evaluation.results.entries import (
     ALL_PASSES,
     ANSWERED,
-    PAPER_RULE,
     DifficultyRow,
     DimensionTable,
     LoopSummary,
@@ -44,6 +43,7 @@ from raydebm.evaluation.results.entries import (
 from raydebm.evaluation.results.selector_costs import CostRow, cost_rows
 from raydebm.evaluation.selectors import (
     BEST_GENERATOR,
+    PAPER_RULE,
     SINGLE_SHOT,
     Selector,
     added_selectors,
@@ -83,46 +83,43 @@ def texts_read(
         splits: Problem ids by split.
     """
     split_of = {problem_id: split for split, problem_ids in splits.items() for problem_id in problem_ids}
-    scored: dict[str, list[EnergyRow]] = {split: [] for split in splits}
+    counted: dict[str, list[TextsRead]] = {split: [] for split in splits}
     for row in rows:
         if row.members is not None and (split := split_of.get(problem_of.get(row.candidate_id, ""))) is not None:
-            scored[split].append(row)
-    return tuple(_counted(split, of_split) for split, of_split in scored.items() if of_split)
+            problem, answer = row.problem_read, row.answer_read
+            unknown = problem is None or answer is None
+            counted[split].append(
+                TextsRead(
+                    split=split,
+                    num_candidates=1,
+                    without_problem=None if unknown else int(problem == 0),
+                    problem_cut=None if unknown else int(0 < (problem or 0) < 1),
+                    answer_cut=None if unknown else int((answer or 0) < 1),
+                )
+            )
+    return joined_texts(counted.values())
 
 
-def _counted(split: str, rows: Sequence[EnergyRow]) -> TextsRead:
-    problems = [row.problem_read for row in rows if row.problem_read is not None]
-    answers = [row.answer_read for row in rows if row.answer_read is not None]
-    is_known = len(problems) == len(answers) == len(rows)
-    return TextsRead(
-        split=split,
-        num_candidates=len(rows),
-        without_problem=sum(share == 0 for share in problems) if is_known else None,
-        problem_cut=sum(0 < share < 1 for share in problems) if is_known else None,
-        answer_cut=sum(share < 1 for share in answers) if is_known else None,
-    )
-
-
-def joined_texts(trainings: Iterable[Sequence[TextsRead]]) -> tuple[TextsRead, ...]:
-    """Sums over several trainings, by split."""
+def joined_texts(parts: Iterable[Sequence[TextsRead]]) -> tuple[TextsRead, ...]:
+    """Sums by split. A sum is None where a part is."""
     by_split: dict[str, list[TextsRead]] = {}
-    for row in chain.from_iterable(trainings):
+    for row in chain.from_iterable(parts):
         by_split.setdefault(row.split, []).append(row)
+
+    def total(counts: Iterable[int | None]) -> int | None:
+        known = list(counts)
+        return None if None in known else sum(count or 0 for count in known)
+
     return tuple(
         TextsRead(
             split=split,
             num_candidates=sum(row.num_candidates for row in rows),
-            without_problem=_sum(row.without_problem for row in rows),
-            problem_cut=_sum(row.problem_cut for row in rows),
-            answer_cut=_sum(row.answer_cut for row in rows),
+            without_problem=total(row.without_problem for row in rows),
+            problem_cut=total(row.problem_cut for row in rows),
+            answer_cut=total(row.answer_cut for row in rows),
         )
         for split, rows in by_split.items()
     )
-
-
-def _sum(counts: Iterable[int | None]) -> int | None:
-    known = list(counts)
-    return None if None in known else sum(count for count in known if count is not None)
 
 
 BY_PART = ("random", "majority vote", "constraint only", "mu only", PAPER_RULE, "oracle")

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
 import numpy as np
@@ -63,13 +63,34 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyResults(JsonResults):
+class Subject:
+    """Description of a study's pool and scorer."""
+
+    name: str = ""
+    """Name of the pool, such as ``validation plans, nine models``. Default: the evaluation's title."""
+    backbone: str = ""
+    """Backbone of the scorer. Empty if unknown."""
+    num_train: int | None = None
+    """Number of training problems of the scorer. None if unknown."""
+    repaired: bool = False
+    """Whether the scorer's heads were refitted by ``raydebm confounding --repair`` (the paper's DFR)."""
+    notes: tuple[str, ...] = ()
+    """Caveats printed with the figures."""
+    data: str = ""
+    """File or folder of the test problems. Empty for the task's own data set."""
+    models: Mapping[str, str] = field(default_factory=dict)
+    """Model and version by name of a generator or outside scorer."""
+    fit: Fit | None = None
+    findings: Mapping[str, Estimate] = field(default_factory=dict)
+    """Further figures by name, from the confounding report and the reasons of labels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyResults(Subject, JsonResults):
     """One task, one pool, one scorer: all tables and figures computed from its scored candidates."""
 
     KIND: ClassVar[str] = "a study"
 
-    name: str
-    """Name of the pool, such as ``validation plans, nine models``."""
     evaluation: Evaluation
     overview: PoolOverview
     generators: tuple[GeneratorRow, ...]
@@ -90,48 +111,11 @@ class StudyResults(JsonResults):
     """Candidates of the training problems. None if they were not given."""
     example: PoolExample | None
     """Problem and its selection in words. None without energies."""
-    num_train: int | None
-    """Number of training problems of the scorer. None if unknown."""
-    backbone: str
-    """Backbone of the scorer. Empty if unknown."""
-    repaired: bool
-    """Whether the scorer's heads were refitted on group-balanced data (the paper's DFR)."""
-    notes: tuple[str, ...]
-    """Caveats of this pool, printed with its figures."""
-    data: str = ""
-    """File or folder of the test problems. Empty for the task's own data set."""
-    models: Mapping[str, str] = field(default_factory=dict)
-    """Model and version by name of a generator or outside scorer."""
-    fit: Fit | None = None
-    findings: Mapping[str, Estimate] = field(default_factory=dict)
-    """Further figures by name, from the confounding report and the reasons of labels."""
 
     @property
     def task(self) -> str:
         """Name of the task."""
         return self.evaluation.task
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """Description of a study's pool and scorer."""
-
-    name: str = ""
-    """Name of the pool, such as ``validation plans, nine models``. Default: the evaluation's title."""
-    backbone: str = ""
-    num_train: int | None = None
-    """Number of training problems of the scorer. None if unknown."""
-    repaired: bool = False
-    """Whether the scorer's heads were refitted by ``raydebm confounding --repair``."""
-    notes: tuple[str, ...] = ()
-    """Caveats printed with the figures."""
-    data: str = ""
-    """File or folder of the test problems. Empty for the task's own data set."""
-    models: Mapping[str, str] = field(default_factory=dict)
-    """Model and version by name of a generator or outside scorer."""
-    fit: Fit | None = None
-    findings: Mapping[str, Estimate] = field(default_factory=dict)
-    """See ``StudyResults.findings``."""
 
 
 def study(
@@ -152,8 +136,9 @@ def study(
     lambda_, seed, num_bootstrap = evaluation.policy["lambda"], evaluation.seed, evaluation.num_bootstrap
     trained = pools.with_trained_labels()
     bootstrap = Bootstrap.of(pools.num_pools, num_bootstrap=num_bootstrap, seed=seed)
+    described = {field.name: getattr(subject, field.name) for field in fields(subject)}
     return StudyResults(
-        name=subject.name or evaluation.title,
+        **described | {"name": subject.name or evaluation.title},
         evaluation=evaluation,
         overview=overview(pools, bootstrap),
         generators=generator_rows(pools, lambda_=lambda_, bootstrap=bootstrap, trained=trained),
@@ -171,14 +156,6 @@ def study(
         ridges=ridges(trained),
         training=None if train is None else training_pool(train, num_bootstrap=num_bootstrap, seed=seed),
         example=example_of(pools, lambda_=lambda_),
-        num_train=subject.num_train,
-        backbone=subject.backbone,
-        repaired=subject.repaired,
-        notes=subject.notes,
-        data=subject.data,
-        models=subject.models,
-        fit=subject.fit,
-        findings=subject.findings,
     )
 
 

@@ -1,11 +1,11 @@
 """Summary of several trainings of one recipe, by seeds and by folds.
 
-In:   results of every selector and every signal of certainty of each training, on each of its test problems.
-Out:  one row per selector and per signal. The interval is the variation over problems, the standard deviation over
+In:   results of every selector, and the posterior's confidence, of each training, on each of its test problems.
+Out:  one row per selector. The interval is the variation over problems, the standard deviation over
       seeds that over trainings, and the standard deviation over folds includes both.
 
-With folds every problem is tested once per seed, by a training that did not see it. Selectors and signals are joined by
-name. A signal keeps the scale of its own training and is not standardised.
+With folds every problem is tested once per seed, by a training that did not see it. Selectors are joined by
+name. Confidences are those of each problem's own training.
 
 Shapes: S seeds, P problems.
 """
@@ -17,20 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.certainty.reliability import CONFIDENCE, LEARNED, Certainty, Reliability, reliability
+from raydebm.evaluation.certainty.reliability import CONFIDENCE, Reliability, Stated
 from raydebm.evaluation.certainty.signals import (
-    CORRECT,
-    LEFT_OUT,
-    NUM_RESAMPLES,
-    Signal,
     SignalRow,
-    event_of,
-    is_graded,
-    num_answered,
-    risks,
-    signal_rows,
-    varies,
-    worth_of,
 )
 from raydebm.evaluation.results.entries import VOTE, WEIGHTED_VOTE, SelectorEntry
 from raydebm.evaluation.results.evaluation import TextsRead, joined_texts
@@ -39,15 +28,10 @@ from raydebm.evaluation.stats.intervals import (
     Bootstrap,
     Estimate,
     Floats,
-    fewest_of_a_class,
     mean_of_known,
-    weighted_auroc,
 )
 from raydebm.evaluation.stats.json_results import JsonResults
 from raydebm.evaluation.stats.significance import Comparison, compare, distinct
-
-CONFIDENCES = (CONFIDENCE, LEARNED)
-"""Signals that are probabilities that the selection is correct."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +63,7 @@ class Training:
     facts: TrainingFacts
     problem_ids: tuple[str, ...]
     entries: Sequence[SelectorEntry]
-    certainty: Certainty | None = None
-    """Signals about the selections by energy."""
-    decision: Certainty | None = None
+    decision: Stated | None = None
     """The posterior's confidence in the profile's selections. None without a posterior."""
     texts_read: tuple[TextsRead, ...] = ()
     """Truncation of the scorer's inputs, by split."""
@@ -111,19 +93,6 @@ class TrainingRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSignal:
-    """One signal over all trainings. "Right" is correct (1 or 0), or 1 - violation if the task has violation scores."""
-
-    name: str
-    auroc: Estimate
-    """Mean over seeds of the AUROC for "the selection is correct", over all problems of a seed; 0.5 is chance."""
-    right_at_80: Estimate
-    """Mean over seeds of the mean of "right" among the 80 % most certain."""
-    gain_at_80: Estimate
-    """``right_at_80`` minus the mean of all. If the interval is above 0, abstaining by this signal helps."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSummary(JsonResults):
     title: str
     task: str
@@ -136,13 +105,12 @@ class TrainingSummary(JsonResults):
     rows: tuple[TrainingRow, ...]
     comparisons: tuple[Comparison, ...]
     """Paired tests over problems of the means over seeds."""
-    signals: tuple[TrainingSignal, ...]
     decision: tuple[SignalRow, ...]
     """The posterior's confidence in the profile's selections, over all problems, one row per seed."""
     confidence: tuple[Reliability, ...]
     """Calibration in bins of equal mass over all problems, one per probability and seed."""
     absent: dict[str, tuple[int, ...]]
-    """Folds without a selector or signal that others have, by its name."""
+    """Folds without a selector that others have, by its name."""
     texts_read: tuple[TextsRead, ...] = ()
     """Truncation of the scorers' inputs, by split, over all trainings."""
 
@@ -176,6 +144,7 @@ def summarise(
     continuous = any(not np.isnan(values).all() for values in violation.values())
     judged = {name: 1 - values for name, values in violation.items()} if continuous else correct
     rows = _rows(groups, correct, violation, judged, layout, bootstrap)
+    decision, calibrations = _confidence(layout, bootstrap)
     return TrainingSummary(
         title=title,
         task=task,
@@ -185,9 +154,8 @@ def summarise(
         trainings=tuple(training.facts for training in layout.trainings),
         rows=tuple(rows),
         comparisons=tuple(compare(judged, compared_pairs(groups), bootstrap=bootstrap, seed=seed)),
-        signals=tuple(_signals(layout, bootstrap, continuous=continuous)),
-        decision=tuple(_decisions(layout, bootstrap)),
-        confidence=tuple(_confidences(layout, bootstrap)),
+        decision=tuple(decision),
+        confidence=tuple(calibrations),
         absent=_absent(layout),
         texts_read=joined_texts(training.texts_read for training in trainings),
     )
@@ -233,23 +201,18 @@ class _Layout:
                 table[self.seeds.index(training.facts.seed), columns] = values
         return table
 
-    def of_every_seed(self, names_of: Callable[[Training], Sequence[str]]) -> list[str]:
-        """Names that every seed has in some fold, in order of first occurrence."""
-        merged: list[str] = []
-        for names in map(names_of, self.trainings):
-            place = 0
-            for name in names:
-                if name not in merged:
-                    merged.insert(place, name)
-                place = merged.index(name) + 1
-        seeds_of = {name: {each.facts.seed for each in self.trainings if name in names_of(each)} for name in merged}
-        return [name for name in merged if len(seeds_of[name]) == len(self.seeds)]
-
     def groups(self) -> dict[str, str]:
-        """Group of each selector, in the order of the report."""
-        group_of = {entry.name: entry.group for training in self.trainings for entry in training.entries}
-        names = self.of_every_seed(lambda training: [entry.name for entry in training.entries])
-        return {name: group_of[name] for name in names}
+        """Group of each selector that every seed has in some fold, in the order of the report."""
+        merged, seeds_of, group_of = list[str](), dict[str, set[int]](), dict[str, str]()
+        for training in self.trainings:
+            place = 0
+            for entry in training.entries:
+                if entry.name not in merged:
+                    merged.insert(place, entry.name)
+                place = merged.index(entry.name) + 1
+                seeds_of.setdefault(entry.name, set()).add(training.facts.seed)
+                group_of[entry.name] = entry.group
+        return {name: group_of[name] for name in merged if len(seeds_of[name]) == len(self.seeds)}
 
     def members(self) -> list[Floats]:
         """Mask over P of each fold's problems."""
@@ -333,127 +296,31 @@ def sample_deviation(values: Sequence[float | None]) -> float | None:
 
 # ---- certainty -------------------------------------------------------------------------------------------------------
 
-Which = Callable[[Training], Certainty | None]
 
-
-def _names(which: Which) -> Callable[[Training], Sequence[str]]:
-    def names_of(training: Training) -> list[str]:
-        certainty = which(training)
-        return [] if certainty is None else [signal.name for signal in certainty.signals]
-
-    return names_of
-
-
-def _signal_table(layout: _Layout, which: Which, name: str) -> Floats:
-    def values_of(training: Training) -> Floats | None:
-        certainty = which(training)
-        signals = () if certainty is None else certainty.signals
-        return next((signal.values for signal in signals if signal.name == name), None)
-
-    return layout.table(values_of)
-
-
-def _outcomes(layout: _Layout, which: Which) -> tuple[Floats, Floats]:
-    """Correctness and violation of the selections, shape (S, P) each."""
-    correct = layout.table(lambda each: None if (one := which(each)) is None else one.correct)
-    return correct, layout.table(lambda each: None if (one := which(each)) is None else one.violation)
-
-
-def _by_energy(training: Training) -> Certainty | None:
-    return training.certainty
-
-
-def _by_posterior(training: Training) -> Certainty | None:
-    return training.decision
-
-
-def _signals(layout: _Layout, bootstrap: Bootstrap, *, continuous: bool) -> list[TrainingSignal]:
-    """One row for each signal that every seed has and that varies in one. Empty if a seed has no energies."""
-    correct, violation = _outcomes(layout, _by_energy)
-    rows = []
-    for name in layout.of_every_seed(_names(_by_energy)):
-        values = _signal_table(layout, _by_energy, name)
-        if not any(map(varies, values)):
-            continue
-        columns = zip(values, correct, violation, strict=True)
-        seeds = [_OneSeed.of(own, right, worth_of(right, lost), bootstrap) for own, right, lost in columns]
-        at_80, gain, auroc = (
-            np.mean([getattr(each, field) for each in seeds], axis=0) for field in ("at_80", "gain", "auroc")
-        )
-        n = max(each.n for each in seeds)
-        of_right = bootstrap.interval if continuous else bootstrap.share
-        rows.append(
-            TrainingSignal(
-                name=name,
-                auroc=bootstrap.auroc_interval(
-                    float(auroc[0]), auroc[1:], n, fewest=min(each.fewest for each in seeds)
-                ),
-                right_at_80=of_right(float(at_80[0]), at_80[1:], num_answered(LEFT_OUT, n)),
-                gain_at_80=bootstrap.interval(float(gain[0]), gain[1:], n),
-            )
-        )
-    return rows
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _OneSeed:
-    """One signal of one seed: each statistic's value first, then its resamples; NaN where undefined."""
-
-    n: int
-    fewest: int
-    """Smaller of the numbers of correct and incorrect selections."""
-    at_80: Floats
-    gain: Floats
-    auroc: Floats
-
-    @classmethod
-    def of(cls, values: Floats, correct: Floats, worth: Floats, bootstrap: Bootstrap) -> "_OneSeed":
-        weights = np.vstack([np.ones((1, len(values))), bootstrap.counts[:NUM_RESAMPLES]])
-        known = ~(np.isnan(values) | np.isnan(worth))
-        if not known.any():
-            nothing = np.full(len(weights), math.nan)
-            return cls(0, 0, nothing, nothing, nothing)
-        base, risk = risks(values[known], worth[known], weights[:, known], (0.0, LEFT_OUT)).T
-        fewest = fewest_of_a_class(correct[~np.isnan(values)])
-        auroc = weighted_auroc(values, correct, weights)
-        return cls(int(known.sum()), fewest, 1 - risk, base - risk, auroc)
-
-
-def _decisions(layout: _Layout, bootstrap: Bootstrap) -> list[SignalRow]:
+def _confidence(layout: _Layout, bootstrap: Bootstrap) -> tuple[list[SignalRow], list[Reliability]]:
+    """Worth and calibration of the posterior's confidence over all problems, per seed. Empty without a posterior."""
     if not any(training.decision for training in layout.trainings):
-        return []
-    confidence = _signal_table(layout, _by_posterior, CONFIDENCE)
-    rows: list[SignalRow] = []
-    for values, right, lost in zip(confidence, *_outcomes(layout, _by_posterior), strict=True):
-        signal = Signal(CONFIDENCE, "probability that the selection is right, by the posterior", values)
-        rows += signal_rows((signal,), worth_of(right, lost), bootstrap, correct=right)
-    return rows
+        return [], []
+
+    columns = map(layout.table, map(_of_decision, ("confidence", "correct", "violation")))
+    rows, calibrations = list[SignalRow](), list[Reliability]()
+    for seed, confidence, correct, violation in zip(layout.seeds, *columns, strict=True):
+        stated = Stated(confidence=confidence, correct=correct, violation=violation)
+        rows.append(stated.row(bootstrap))
+        called = CONFIDENCE if len(layout.seeds) == 1 else f"{CONFIDENCE}, seed {seed}"
+        calibrations.append(stated.reliability(bootstrap, name=called))
+    return rows, calibrations
 
 
-def _confidences(layout: _Layout, bootstrap: Bootstrap) -> list[Reliability]:
-    reliabilities = []
-    for which in (_by_posterior, _by_energy):
-        correct, violation = _outcomes(layout, which)
-        for name in (name for name in layout.of_every_seed(_names(which)) if name in CONFIDENCES):
-            stated = _signal_table(layout, which, name)
-            for seed, values, right, lost in zip(layout.seeds, stated, correct, violation, strict=True):
-                # Learned certainty is fitted on right and wrong, not on violations.
-                is_about_right = name == LEARNED or not is_graded(lost)
-                event, outcome = (CORRECT, right) if is_about_right else (event_of(lost), worth_of(right, lost))
-                called = name if len(layout.seeds) == 1 else f"{name}, seed {seed}"
-                reliabilities.append(reliability(called, event, values, outcome, bootstrap))
-    return reliabilities
+def _of_decision(field: str) -> Callable[[Training], Floats | None]:
+    return lambda training: None if training.decision is None else getattr(training.decision, field)
 
 
 def _absent(layout: _Layout) -> dict[str, tuple[int, ...]]:
-    """Folds, by name, in which some training lacks a selector or signal that another has."""
-    names = [
-        (training.facts.fold, {entry.name for entry in training.entries} | {*_names(_by_energy)(training)})
-        for training in layout.trainings
-    ]
-    everything = sorted(set[str]().union(*(own for _, own in names)))
+    """Folds, by name, in which some training lacks a selector that another has."""
+    names = [(training.facts.fold, {entry.name for entry in training.entries}) for training in layout.trainings]
     absent = {
         name: tuple(sorted({fold for fold, own in names if fold is not None and name not in own}))
-        for name in everything
+        for name in sorted(set[str]().union(*(own for _, own in names)))
     }
     return {name: folds for name, folds in absent.items() if folds}

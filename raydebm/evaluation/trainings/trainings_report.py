@@ -79,7 +79,6 @@ def training_tables(summary: TrainingSummary) -> list[Table]:
         selector_table(summary),
         _by_training(summary),
         _facts_table(summary),
-        _signal_table(summary),
         comparison_table(summary.comparisons, what="violation avoided" if summary.is_continuous else "pass@1"),
         _decision_table(summary),
         reliability_table("Calibration of confidence", summary.confidence),
@@ -100,7 +99,7 @@ def selector_table(summary: TrainingSummary) -> Table:
     )
     if summary.absent:
         absent = "; ".join(f"{name} in {', '.join(map(str, folds))}" for name, folds in summary.absent.items())
-        caption += f" Not every fold has every selector and signal, and n is then smaller. Absent: {absent}."
+        caption += f" Not every fold has every selector, and n is then smaller. Absent: {absent}."
     spreads: dict[str, Callable[[TrainingRow], Cell]] = {}
     if len(summary.seeds) > 1:
         spreads["sd over seeds"] = lambda row: decimal(row.sd_of_seeds, digits, scale=scale)
@@ -172,28 +171,6 @@ def _facts_table(summary: TrainingSummary) -> Table:
             "AUROC of -mu within one generator": lambda row: decimal(row.within_generator),
             "confounding screen": lambda row: row.screen or None,
         },
-    )
-
-
-def _signal_table(summary: TrainingSummary) -> Table:
-    continuous = summary.is_continuous
-    what = "1 - violation" if continuous else "accuracy %"
-    known = [row for row in summary.signals if row.gain_at_80.value is not None]
-    best = max(known, key=lambda row: row.gain_at_80.value or 0.0, default=None)
-    return table_of(
-        "Signals of certainty",
-        "AUROC for a correct selection in % (50 is chance), over all problems; each problem has the value that the "
-        f"training that tested it gave, and nothing is standardised. Then {what} among the 80 % most certain "
-        "selections of all problems, and the gain over answering everything. Set apart: the best gain, in hindsight.",
-        summary.signals,
-        {
-            "signal": lambda row: row.name,
-            "AUROC %": lambda row: row.auroc,
-            f"{what} at 80 %": lambda row: number(row.right_at_80) if continuous else row.right_at_80,
-            "gain": lambda row: number(row.gain_at_80, signed=True) if continuous else points(row.gain_at_80),
-            "n": lambda row: row.gain_at_80.n,
-        },
-        emphasised=lambda row: row is best,
     )
 
 

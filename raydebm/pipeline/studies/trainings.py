@@ -12,10 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from raydebm.config import FoldConfig
 from raydebm.errors import ConfigError, PoolError
 from raydebm.evaluation.certainty.confidence import Decided
-from raydebm.evaluation.certainty.reliability import certainty
 from raydebm.evaluation.results.entries import entry_of, loop_entries, outcome_values
 from raydebm.evaluation.results.evaluation import Evaluation, selectors_of
-from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.evaluation.stats.json_results import command_line
 from raydebm.evaluation.trainings.training_summary import Training, TrainingFacts, TrainingSummary, summarise
 from raydebm.evaluation.trainings.trainings_report import write_summary
@@ -143,7 +141,7 @@ def _trained(pipeline: Pipeline) -> Training:
 
 
 def _training_of(pipeline: Pipeline, evaluation: Evaluation) -> Training:
-    """Results of every selector, the loop and every signal of certainty on each test pool of a finished run."""
+    """Results of every selector, the loop and the confidence on each test pool of a finished run."""
     recipe, policy, splits = pipeline.recipe, calibrated_policy(pipeline), pipeline.splits()
     pools, validation = (evaluated_pools(pipeline, split) for split in (TEST, VALIDATION))
     decided = Decided.of(pools, policy)
@@ -158,7 +156,6 @@ def _training_of(pipeline: Pipeline, evaluation: Evaluation) -> Training:
     entries = [entry_of(selector, pools) for selector in selectors]
     outcomes = outcome_values(pools, outcomes_of(pipeline), labels=recorded_pools(pipeline, TEST).labels)
     entries[-1:-1] = loop_entries(outcomes, policy)  # before the oracle
-    bootstrap = Bootstrap.of(pools.num_pools, num_bootstrap=recipe.evaluation.num_bootstrap, seed=recipe.seed)
     screen = screen_of(pipeline, pools, validation).screen
     return Training(
         facts=TrainingFacts(
@@ -175,9 +172,6 @@ def _training_of(pipeline: Pipeline, evaluation: Evaluation) -> Training:
         ),
         problem_ids=tuple(problem.problem_id for problem in pools.problems),
         entries=entries,
-        certainty=certainty(
-            pools, validation, lambda_=policy.lambda_, bootstrap=bootstrap, seed=recipe.seed, constant=True
-        ),
-        decision=None if decided is None else decided.certainty(pools),
+        decision=None if decided is None else decided.stated(pools),
         texts_read=texts_read_of(pipeline),
     )

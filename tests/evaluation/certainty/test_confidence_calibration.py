@@ -29,9 +29,11 @@ def test_equal_values_share_the_bin_of_their_middle_rank():
     assert equal_mass_bins(np.array([1.0] * 9 + [0.2])).tolist() == [5] * 9 + [0]
 
 
-def test_weights_move_the_middle_ranks():
+def test_every_group_of_equal_values_has_the_bin_of_its_own_middle():
     # Masses 6, 2 and 2 of 10: their middles are 3, 7 and 9.
-    assert equal_mass_bins(np.array([0.1, 0.2, 0.3]), np.array([6.0, 2.0, 2.0])).tolist() == [3, 7, 9]
+    values = np.array([0.1] * 6 + [0.2] * 2 + [0.3] * 2)
+
+    assert equal_mass_bins(values).tolist() == [3] * 6 + [7] * 2 + [9] * 2
 
 
 def test_ece_by_hand():

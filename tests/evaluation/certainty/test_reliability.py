@@ -1,13 +1,9 @@
-import math
-
 import numpy as np
 import pytest
 from hand_made import table_of
 
 from raydebm.evaluation.certainty.reliability import (
-    certainty,
     fitted,
-    pair_reliability,
     reliability,
     sigma_bins,
     trust,
@@ -74,35 +70,6 @@ def test_too_few_mistakes_to_fit_on_give_no_probability():
     assert fitted((features, correct), None, seed=0) is None
 
 
-def test_pair_probabilities_by_hand(make_pool):
-    """One pair with a difference of ln 3: p = 3/4, and 1/4 for its other reading; both bins are off by 1/4."""
-    pool = make_pool((1, {"members": (0.0,)}), (0, {"members": (math.log(3.0),)}))
-
-    row = pair_reliability(table_of([pool]), bootstrap(1))
-
-    assert row.ece.value == pytest.approx(0.25)
-    assert row.brier.value == pytest.approx(1 / 16)
-    assert [b.accuracy.value for b in row.bins] == [0.0, 1.0]
-
-
-def test_pairs_stand_in_bins_of_equal_mass_and_every_problem_weighs_the_same(make_pool):
-    """Two problems, one with a pair of p = 1/2, one with two of p = 3/4. By mass: 1/4 (0.25), 1/2 (0.5), 3/4 (0.25),
-    with middles at 1/8, 1/2 and 7/8."""
-    even = make_pool((1, {"members": (0.0,)}), (0, {"members": (0.0,)}), problem_id="even")
-    apart = (0, {"members": (math.log(3.0),)})
-    row = pair_reliability(table_of([even, make_pool((1, {"members": (0.0,)}), apart, apart)]), bootstrap(2))
-
-    assert [(b.low, b.mean_predicted, b.accuracy.value, b.n) for b in row.bins] == [
-        (0.25, 0.25, 0.0, 1),
-        (0.5, 0.5, 0.5, 1),
-        (0.75, 0.75, 1.0, 1),
-    ]
-
-
-def test_without_a_pair_there_is_no_pair_probability(make_pool):
-    assert pair_reliability(table_of([make_pool((1, {"members": (0.0,)}))]), bootstrap(1)) is None
-
-
 def leaning_pools(make_pool, n, seed):
     """Easy problems have a clear winner and small spread, hard ones neither."""
     rng = np.random.default_rng(seed)
@@ -126,10 +93,11 @@ def test_trust_finds_the_signal_that_tells(make_pool):
 
     assessment = trust(test, validation, lambda_=1.0, bootstrap=bootstrap(120), seed=0)
 
-    assert assessment.signal("sigma").auroc.value > 0.7
-    assert assessment.signal("learned certainty").gain_at_80.value > 0
+    by_name = {row.name: row for row in assessment.signals}
+    assert by_name["sigma"].auroc.value > 0.7
+    assert by_name["learned certainty"].gain_at_80.value > 0
     assert assessment.fitted_on == "the picks of validation problems"
-    assert {row.name.split(" ")[0] for row in assessment.reliabilities} >= {"logistic", "sigmoid"}
+    assert {row.name.split(" ")[0] for row in assessment.reliabilities} == {"energy-weighted", "vote", "logistic"}
 
 
 def test_without_validation_the_fits_say_that_they_are_cross_fitted(make_pool):
@@ -139,16 +107,3 @@ def test_without_validation_the_fits_say_that_they_are_cross_fitted(make_pool):
 
     assert "5 folds" in assessment.fitted_on
     assert any("other folds" in row.name for row in assessment.reliabilities)
-
-
-def test_constant_signals_are_added_on_request_and_change_no_fit(make_pool):
-    test, validation = (table_of(leaning_pools(make_pool, 40, seed)) for seed in (0, 1))
-    options = {"lambda_": 1.0, "bootstrap": bootstrap(40), "seed": 0}
-
-    plain = {signal.name: signal.values for signal in certainty(test, validation, **options).signals}
-    more = {signal.name: signal.values for signal in certainty(test, validation, **options, constant=True).signals}
-
-    # No pool breaks a constraint, so the penalty of the selection is 0 everywhere.
-    assert more.keys() - plain.keys() == {"E_constraint of the pick"}
-    assert not more["E_constraint of the pick"].any()
-    assert more["learned certainty"].tolist() == plain["learned certainty"].tolist()

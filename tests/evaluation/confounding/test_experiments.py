@@ -286,7 +286,7 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
     ):
         assert f"### {heading}" in text
     page = report.document({"command": "<b>"}).html()
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 1
     assert "&lt;b&gt;" in page
     stored = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert stored["screen"]["spread"]["value"] == 1.0

@@ -49,8 +49,6 @@ def test_an_energy_that_knows_only_the_writer_by_hand(pools):
     assert screening.identity_share.value == 1.0
     assert screening.within_auroc.value == 0.5
     assert (screening.gap_within.value, screening.relative_spread.value) == (0.0, None)
-    assert screening.pairs_within.value == 0.5
-    assert screening.pairs_between.value == 0.5
     assert (
         screening.accuracy["energy (paper)"].value == 0.0
     )  # a tie between the two by ``a``, and the first of them is wrong
@@ -118,7 +116,6 @@ def test_an_energy_that_knows_only_correctness_has_no_spread_and_no_warning(pool
     assert screening.spread.value == 0.0
     assert screening.identity_share.value is None
     assert screening.within_auroc.value == 1.0
-    assert screening.pairs_within.value == screening.pairs_between.value == 1.0
     assert (screening.accuracy["energy (paper)"].value, screening.accuracy["best generator"].value) == (1.0, 0.5)
     assert screening.paper_minus_best_generator.value == 0.5
 
@@ -165,7 +162,6 @@ def test_one_answer_a_generator_leaves_the_ranking_over_problems(make_pool):
 
     screening = screened(pools)
 
-    assert (screening.pairs_within.value, screening.pairs_within.n) == (None, 0)
     assert screening.within_auroc.value == 1.0
 
 

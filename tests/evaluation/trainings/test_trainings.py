@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.certainty.reliability import Certainty
-from raydebm.evaluation.certainty.signals import Signal
+from raydebm.evaluation.certainty.reliability import Stated
 from raydebm.evaluation.results.entries import SelectorEntry
 from raydebm.evaluation.trainings.training_summary import Training, TrainingFacts, compared_pairs
 from raydebm.evaluation.trainings.training_summary import summarise as summarised
@@ -24,18 +23,13 @@ def entry(name, correct, *, group="baseline", violation=None):
     )
 
 
-def certainty(correct, *, violation=None, **signals):
+def stated(correct, confidence, *, violation=None):
     values = np.array(correct, dtype=float)
     damage = np.full(len(values), math.nan) if violation is None else np.array(violation, dtype=float)
-    return Certainty(
-        signals=tuple(Signal(name, "", np.array(column, dtype=float)) for name, column in signals.items()),
-        correct=values,
-        violation=damage,
-        reliabilities=(),
-    )
+    return Stated(confidence=np.array(confidence, dtype=float), correct=values, violation=damage)
 
 
-def training(problem_ids, paper, *, seed=0, fold=None, extra=(), about=None, decision=None, entries=None):
+def training(problem_ids, paper, *, seed=0, fold=None, extra=(), decision=None, entries=None):
     selectors = entries or [
         entry("random", [0.5] * len(paper)),
         entry("majority vote", [1.0] + [0.0] * (len(paper) - 1)),
@@ -46,7 +40,7 @@ def training(problem_ids, paper, *, seed=0, fold=None, extra=(), about=None, dec
     facts = TrainingFacts(
         seed=seed, fold=fold, num_test=len(paper), num_train=7, num_validation=2, num_pairs=40, lambda_=1.0
     )
-    return Training(facts=facts, problem_ids=tuple(problem_ids), entries=selectors, certainty=about, decision=decision)
+    return Training(facts=facts, problem_ids=tuple(problem_ids), entries=selectors, decision=decision)
 
 
 def summarise(*trainings):
@@ -195,87 +189,38 @@ def test_what_is_compared():
 
 # ---- certainty -------------------------------------------------------------------------------------------------------
 
-FIVE = [1, 1, 1, 0, 0]
 
-
-def test_abstention_gains_what_the_least_certain_fifth_costs_averaged_over_seeds():
-    """The least certain of five is wrong in one training (3/4 - 3/5), right in the other (2/4 - 3/5)."""
+def test_the_calibration_of_the_confidence_is_over_the_problems_of_all_folds():
     (row,) = summarise(
-        training("pqrst", [0] * 5, about=certainty(FIVE, sigma=[5, 4, 3, 2, 1])),
-        training("pqrst", [0] * 5, seed=1, about=certainty(FIVE, sigma=[1, 2, 3, 4, 5])),
-    ).signals
-
-    assert row.right_at_80.value == pytest.approx(0.625)
-    assert (row.gain_at_80.value, row.gain_at_80.n) == (pytest.approx(0.025), 5)
-
-
-def test_a_signal_is_ranked_over_all_problems_as_it_is():
-    """Within each fold the signal is perfect; the second fold's scale puts its wrong selection above all others."""
-    (row,) = summarise(
-        training("pq", [1, 0], fold=0, about=certainty([1, 0], margin=[2, 1])),
-        training("st", [1, 0], fold=1, about=certainty([1, 0], margin=[20, 10])),
-    ).signals
-
-    # Right: 2 and 20; wrong: 1 and 10. Of four pairs only (2, 10) is in the wrong order.
-    assert (row.auroc.value, row.auroc.low) == (pytest.approx(3 / 4), None)
-
-
-def test_signals_that_some_training_lacks_or_that_never_vary():
-    summary = summarise(
-        training("pq", [1, 0], fold=0, about=certainty([1, 0], margin=[2, 1], same=[0, 0])),
-        training("st", [1, 0], fold=1, about=certainty([1, 0], share=[2, 1], same=[0, 0])),
-    )
-    other_seed = training("pq", [1, 0], seed=1, about=certainty([1, 0], share=[2, 1]))
-
-    assert {row.name: row.auroc.n for row in summary.signals} == {"margin": 2, "share": 2}
-    assert summary.absent == {"margin": (1,), "share": (0,)}
-    first = training("pq", [1, 0], about=certainty([1, 0], margin=[2, 1]))
-    assert summarise(first, other_seed).signals == ()
-
-
-@pytest.mark.parametrize("name", ["confidence", "learned certainty"])
-def test_the_calibration_of_a_confidence_is_over_the_problems_of_all_folds(name):
-    (row,) = summarise(
-        training("pq", [1, 0], fold=0, about=certainty([1, 0], **{name: [0.9, 0.2]}, margin=[2, 1])),
-        training("st", [1, 0], fold=1, about=certainty([1, 0], **{name: [0.6, 0.4]}, margin=[2, 1])),
+        training("pq", [1, 0], fold=0, decision=stated([1, 0], [0.9, 0.2])),
+        training("st", [1, 0], fold=1, decision=stated([1, 0], [0.6, 0.4])),
     ).confidence
 
-    assert (row.name, row.ece.n) == (name, 4)
+    assert (row.name, row.ece.n) == ("confidence", 4)
     assert row.ece.value == pytest.approx((0.1 + 0.2 + 0.4 + 0.4) / 4)
 
 
 def test_with_several_seeds_each_has_its_calibration():
-    trainings = [training("pq", [1, 0], seed=seed, about=certainty([1, 0], confidence=[0.9, 0.2])) for seed in (0, 1)]
+    trainings = [training("pq", [1, 0], seed=seed, decision=stated([1, 0], [0.9, 0.2])) for seed in (0, 1)]
 
     assert [row.name for row in summarise(*trainings).confidence] == ["confidence, seed 0", "confidence, seed 1"]
 
 
-@pytest.mark.parametrize(
-    ("name", "event", "error"),
-    [
-        # No plan is without violations, and the confidence says by how much: off by 0, 0.1, 0 and 0.1.
-        ("confidence", "1 - violation of the selection", 0.05),
-        # What it was fitted on: one of four is correct.
-        ("learned certainty", "the selection is correct", (0.1 + 0.8 + 0.5 + 0.4) / 4),
-    ],
-)
-def test_what_a_confidence_in_graded_answers_is_about(name, event, error):
-    right = [1, 0, 0, 0] if name == "learned certainty" else [0, 0, 0, 0]
+def test_the_confidence_in_graded_answers_is_about_their_violation():
+    """No plan is without violations, and the confidence says by how much: off by 0, 0.1, 0 and 0.1."""
     (row,) = summarise(
-        training("pq", [0, 0], fold=0, about=certainty(right[:2], violation=[0.1, 0.3], **{name: [0.9, 0.8]})),
-        training("st", [0, 0], fold=1, about=certainty(right[2:], violation=[0.5, 0.7], **{name: [0.5, 0.4]})),
+        training("pq", [0, 0], fold=0, decision=stated([0, 0], [0.9, 0.8], violation=[0.1, 0.3])),
+        training("st", [0, 0], fold=1, decision=stated([0, 0], [0.5, 0.4], violation=[0.5, 0.7])),
     ).confidence
 
-    assert (row.event, row.ece.value) == (event, pytest.approx(error))
+    assert (row.event, row.ece.value) == ("1 - violation of the selection", pytest.approx(0.05))
 
 
 def test_the_most_certain_of_graded_decisions_are_worth_one_minus_their_violation():
     """Of five, the four most certain violate 0.1, 0.2, 0.3 and 0.4."""
     (row,) = summarise(
-        training("pq", [0, 0], fold=0, decision=certainty([0, 0], violation=[0.1, 0.2], confidence=[0.9, 0.8])),
-        training(
-            "stu", [0] * 3, fold=1, decision=certainty([0] * 3, violation=[0.3, 0.4, 1.0], confidence=[0.7, 0.6, 0.1])
-        ),
+        training("pq", [0, 0], fold=0, decision=stated([0, 0], [0.9, 0.8], violation=[0.1, 0.2])),
+        training("stu", [0] * 3, fold=1, decision=stated([0] * 3, [0.7, 0.6, 0.1], violation=[0.3, 0.4, 1.0])),
     ).decision
 
     assert row.accuracy_at_80.value == pytest.approx(0.75)
@@ -287,8 +232,8 @@ def test_the_most_certain_of_graded_decisions_are_worth_one_minus_their_violatio
 @pytest.fixture
 def with_confidence():
     return [
-        training("pqr", [1, 1, 0], fold=0, about=certainty([1, 1, 0], confidence=[0.9, 0.8, 0.3])),
-        training("st", [0, 0], fold=1, about=certainty([0, 0], confidence=[0.5, 0.1])),
+        training("pqr", [1, 1, 0], fold=0, decision=stated([1, 1, 0], [0.9, 0.8, 0.3])),
+        training("st", [0, 0], fold=1, decision=stated([0, 0], [0.5, 0.1])),
     ]
 
 
@@ -296,8 +241,8 @@ def test_every_row_of_every_table_is_as_long_as_its_headers(with_confidence, see
     tables = training_tables(summarise(*with_confidence))
 
     assert [table.title for table in tables] == [
-        "Selectors", "Fold by fold", "Trainings", "Signals of certainty", "Paired tests, pass@1",
-        "Calibration of confidence", "What the scorer read",
+        "Selectors", "Fold by fold", "Trainings", "Paired tests, pass@1",
+        "Confidence in the chosen profile's selections", "Calibration of confidence", "What the scorer read",
     ]  # fmt: skip
     for table in (*tables, *training_tables(seeds)):
         assert {len(row) for row in table.rows} == {len(table.headers)}
