@@ -57,7 +57,7 @@ def _worth(row: SelectorRow, *, continuous: bool) -> float:
 
 
 def lead(evaluation: Evaluation) -> str:
-    """What to use."""
+    """Advice in one sentence: the rule to use."""
     decision, policy = evaluation.decision, evaluation.policy
     if decision is not None:
         return f"Use the profile {decision.profile}."
