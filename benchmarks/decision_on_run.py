@@ -24,7 +24,7 @@ from raydebm.decision.guarantee.guarantee import certify_smallest
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.certainty.reliability import LEARNED, reliability, trust
 from raydebm.evaluation.certainty.signals import Signal, signal_rows
-from raydebm.evaluation.report.document import ECE_HEADERS, ece_cells, number, points, with_interval
+from raydebm.evaluation.report.document import ece_cells, number, points, with_interval
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools
@@ -91,7 +91,7 @@ def section(run_dir: str, *, validation_only: bool) -> list[str]:
         ),
         "",
         "| selection | worth % | minus vote | minus best author | minus argmin E | AUROC | "
-        f"{' | '.join(ECE_HEADERS)} | 80 % most certain % |",
+        "ECE | if perfect | 80 % most certain % |",
         "|---|---:|---:|---:|---:|---:|---:|---|---:|",
         *(_row(profile, confidence[profile], worth, bootstrap) for profile in PROFILES),
         *_learned(test, validation, lambda_, seed=recipe.seed),
@@ -104,7 +104,7 @@ def _learned(test: PoolTable, validation: PoolTable, lambda_: float, *, seed: in
     """The row of argmin E with learned certainty, the best signal before there was a posterior."""
     bootstrap = Bootstrap.of(test.num_pools, num_bootstrap=2000, seed=seed)
     earlier = trust(test, validation, lambda_=lambda_, bootstrap=bootstrap, seed=seed)
-    row = None if earlier is None else earlier.signal(LEARNED)
+    row = next((each for each in (() if earlier is None else earlier.signals) if each.name == LEARNED), None)
     if row is None:
         return []
     return [f"| energy, by learned certainty | | | | | {number(row.auroc)} | | | {with_interval(row.accuracy_at_80)} |"]
