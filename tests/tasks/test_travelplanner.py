@@ -4,16 +4,15 @@ import json
 import time
 
 import pytest
-from travelplanner_world import QUERY, good_plan, reference_items, row, write_database
+from travelplanner_world import QUERY, good_plan, row, write_database
 
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import TaskDataError
 from raydebm.records import Candidate, Verdict
-from raydebm.tasks.travelplanner import TravelPlanner, dimensions_of
+from raydebm.tasks.travelplanner import TravelPlanner
 from raydebm.tasks.travelplanner.dimensions import DIMENSIONS
 from raydebm.tasks.travelplanner.plans import read_plan, render_plan
-from raydebm.tasks.travelplanner.trip_reference import read_items
-from raydebm.tasks.travelplanner.wording import reference_in
+from raydebm.tasks.travelplanner.trip_reference import catalogue_from, read_items
 
 
 def flush_right(*lines):
@@ -122,14 +121,18 @@ def test_human_plans_have_score_zero_but_one(task, shared_data):
 # prompts and reference information
 
 
-def test_a_prompt_holds_its_reference_information(task, tmp_path):
+def test_the_rows_of_a_problem_are_in_its_prompt_and_its_data(task, tmp_path):
     [(problem, _)] = load(task, tmp_path, row())
-    assert reference_in(problem.prompt) == read_items(reference_items(), where="world")
+    assert "- Bree Curry | $10 | Indian, Cafe\n" in problem.prompt
+    assert [stay.name for stay in catalogue_from(problem.data["reference"]).stays.of_city("Cole")] == [
+        "Cole Nest",
+        "Cole Dorm",
+    ]
 
 
-def test_a_line_that_cannot_be_read_is_quoted():
-    with pytest.raises(TaskDataError, match="cannot read 'Hotels everywhere'"):
-        reference_in(f"{QUERY}\n\nReference information:\nHotels everywhere")
+def test_reference_information_of_another_form_is_refused():
+    with pytest.raises(TaskDataError, match="field 'reference' of the problem's data cannot be read"):
+        catalogue_from('{"hotels": []}')
 
 
 def test_tables_of_fixed_width_are_read_with_their_row_numbers():
@@ -301,14 +304,6 @@ def test_without_reference_information_gaps_are_still_found(task, tmp_path):
     assert [violation.message for violation in check_candidate(task, problem, candidate).violations] == [
         "day 2: dinner missing"
     ]
-
-
-def test_dimensions_of_a_completion(task, tmp_path):
-    [(problem, _)] = load(task, tmp_path, row())
-    assert set(dimensions_of(problem, "nothing").values()) == {1.0}
-    assert set(dimensions_of(problem, render_plan(good_plan())).values()) == {0.0}
-    [(bare, _)] = load(task, tmp_path, row(reference_information=None))
-    assert dimensions_of(bare, render_plan(good_plan())) is None
 
 
 def test_votes_do_not_count_blanks_and_last_semicolons(task, tmp_path):

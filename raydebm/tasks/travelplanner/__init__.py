@@ -31,11 +31,9 @@ from raydebm.tasks.travelplanner.dimensions import (
 )
 from raydebm.tasks.travelplanner.plans import read_plan, render_plan
 from raydebm.tasks.travelplanner.trip import PLAN_FIELDS, trip_of
+from raydebm.tasks.travelplanner.trip_reference import catalogue_from
 from raydebm.tasks.travelplanner.trips import TASK, load_problems, problem_of_text
 from raydebm.tasks.travelplanner.view import NOTHING, PlanView, view_of
-from raydebm.tasks.travelplanner.wording import reference_in
-
-__all__ = ["TravelPlanner", "catalogue_for", "dimensions_of"]
 
 WEIGHT = 1.0
 """Weight of each term of E_constraint; the paper gives no other weights."""
@@ -124,7 +122,7 @@ class TravelPlanner:
             return Judgement(
                 verdict=Verdict.INCORRECT, violation_score=score, parts=dict(UNPARSED), reason=reading.reason
             )
-        catalogue = _catalogue_for(problem, gold.value.get("database"))
+        catalogue = _catalogue_for(problem.data, gold.value.get("database"))
         if catalogue is None:
             return Judgement(
                 verdict=Verdict.UNLABELED,
@@ -140,39 +138,24 @@ class TravelPlanner:
         )
 
 
-def dimensions_of(problem: Problem, text: str) -> dict[str, float] | None:
-    """The eight dimensions of a completion, each in [0, 1], lower is better; None without a catalogue."""
-    reading = read_plan(text)
-    if reading.plan is None:
-        return dict(UNPARSED)
-    catalogue = _catalogue_for(problem)
-    if catalogue is None:
-        return None
-    return dimension_values(dimension_findings(view_of(trip_of(problem.data), reading.plan, catalogue)))
-
-
-def _catalogue_for(problem: Problem, database: str | None = None) -> Catalogue | None:
+def _catalogue_for(data: Mapping[str, Any], database: str | None = None) -> Catalogue | None:
     """Catalogue of a plan's checks: the problem's reference information, else the database, else None.
 
     Args:
-        problem: problem, with the reference information in its prompt.
+        data: the problem's data, with the reference information.
         database: folder of the database. Default: the one named by the environment.
 
     Raises:
-        TaskDataError: the database is malformed.
+        TaskDataError: the database or the reference information is malformed.
     """
-    known = _reference_catalogue(problem.prompt)
-    if known is not None:
-        return known
+    if "reference" in data:
+        return _catalogue_from(data["reference"])
     folder = database_folder() or database
     return None if folder is None else read_database(folder)
 
 
-@lru_cache(maxsize=512)
-def _reference_catalogue(prompt: str) -> Catalogue | None:
-    """Catalogue of the reference information in a prompt. Cached, because many plans answer the same problem."""
-    reference = reference_in(prompt)
-    return None if reference is None else reference.catalogue()
+_catalogue_from = lru_cache(maxsize=512)(catalogue_from)
+"""Cached, because many plans answer the same problem."""
 
 
 def _check(dimension: Dimension) -> Callable[[Problem, Any], Iterable[Finding]]:
@@ -183,14 +166,14 @@ def _check(dimension: Dimension) -> Callable[[Problem, Any], Iterable[Finding]]:
 
 
 def _view(problem: Problem, answer: Sequence[Mapping[str, Any]]) -> PlanView:
-    return _cached_view(problem.prompt, canonical_json(dict(problem.data)), canonical_json(answer), database_folder())
+    return _cached_view(canonical_json(dict(problem.data)), canonical_json(answer), database_folder())
 
 
 @lru_cache(maxsize=32)
-def _cached_view(prompt: str, data: str, answer: str, database: str | None) -> PlanView:
+def _cached_view(data: str, answer: str, database: str | None) -> PlanView:
     """Parsed plan with its catalogue. Cached, because five constraints check the same answer."""
-    catalogue = _reference_catalogue(prompt) or (None if database is None else read_database(database))
-    return view_of(trip_of(json.loads(data)), json.loads(answer), catalogue, purpose="constraint")
+    fields = json.loads(data)
+    return view_of(trip_of(fields), json.loads(answer), _catalogue_for(fields, database), purpose="constraint")
 
 
 TravelPlanner.constraints = tuple(

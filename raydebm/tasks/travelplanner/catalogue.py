@@ -1,6 +1,6 @@
 """The world of a trip: restaurants, attractions, accommodations, flights and drives.
 
-In:   rows of the benchmark's database or of a problem's reference information (see ``database`` and ``reference``).
+In:   rows of the benchmark's database or of a problem's reference information (``database``, ``trip_reference``).
 Out:  a Catalogue with look-ups by name and city.
 Does not know: plans, problems, files.
 
@@ -9,14 +9,31 @@ row in the order of the source counts.
 """
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, Protocol, TypeVar
 
+Row = Mapping[str, str]
 Mode = Literal["self-driving", "taxi"]
 
 SEATS: Mapping[Mode, int] = {"self-driving": 5, "taxi": 4}
 """People per car."""
+_SELF_DRIVING_RATE = 0.05
+"""Dollars per kilometre; a taxi costs one dollar per kilometre."""
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "attractions": ("Name", "Latitude", "Longitude", "Address", "Phone", "Website", "City"),
+    "restaurants": ("Name", "Average Cost", "Cuisines", "Aggregate Rating", "City"),
+    "stays": (
+        "NAME", "price", "room type", "house_rules", "minimum nights", "maximum occupancy", "review rate number",
+        "city",
+    ),
+    "flights": (
+        "Flight Number", "Price", "DepTime", "ArrTime", "ActualElapsedTime", "FlightDate", "OriginCityName",
+        "DestCityName", "Distance",
+    ),
+}  # fmt: skip
+"""Columns of the benchmark's tables."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +97,65 @@ class Drive:
     def cost(self, mode: Mode) -> int | None:
         """Dollars for one drive; None if it is not offered."""
         return self.self_driving if mode == "self-driving" else self.taxi
+
+
+def attraction_of(row: Row) -> Attraction:
+    """An attraction from a row of the benchmark. Builders raise KeyError or ValueError for a bad row."""
+    return Attraction(name=_name(row["Name"]), city=row["City"])
+
+
+def restaurant_of(row: Row) -> Restaurant:
+    """A restaurant from a row of the benchmark."""
+    cuisines = tuple(row["Cuisines"].split(", "))
+    return Restaurant(name=_name(row["Name"]), city=row["City"], cost=_number(row, "Average Cost"), cuisines=cuisines)
+
+
+def stay_of(row: Row) -> Stay:
+    """An accommodation from a row of the benchmark."""
+    return Stay(
+        name=_name(row["NAME"]),
+        city=row["city"],
+        price=_number(row, "price"),
+        room_type=row["room type"],
+        house_rules=row["house_rules"],
+        minimum_nights=_number(row, "minimum nights"),
+        maximum_occupancy=int(_number(row, "maximum occupancy")),
+    )
+
+
+def flight_of(row: Row) -> Flight:
+    """A flight from a row of the benchmark."""
+    return Flight(
+        number=row["Flight Number"],
+        origin=row["OriginCityName"],
+        destination=row["DestCityName"],
+        price=_number(row, "Price"),
+        date=row["FlightDate"],
+        departure=row["DepTime"],
+        arrival=row["ArrTime"],
+    )
+
+
+def drive_of(origin: str, destination: str, *, duration: str, distance: str) -> Drive:
+    """A drive with the benchmark's costs. Without a duration, or of a day or more, it has none there."""
+    drive = Drive(origin=origin, destination=destination, duration=duration, distance=distance)
+    kilometres = re.fullmatch(r"\s*([\d,]+(?:\.\d+)?)\s*km\s*", distance)
+    if kilometres is None or not duration or "day" in duration:
+        return drive
+    length = float(kilometres[1].replace(",", ""))
+    return replace(drive, self_driving=int(length * _SELF_DRIVING_RATE), taxi=int(length))
+
+
+def _name(text: str) -> str:
+    """Name in tables: a line break is a backslash and an n; inner blanks stay, because the evaluator counts them."""
+    return text.strip().replace("\n", "\\n")
+
+
+def _number(row: Row, column: str) -> float:
+    try:
+        return float(row[column].replace("$", "").replace(",", ""))
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{column} must be a number, got {row.get(column)!r}") from error
 
 
 class _Placed(Protocol):

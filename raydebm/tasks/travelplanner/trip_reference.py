@@ -1,9 +1,8 @@
 """Reference information: the database's rows for one trip, given with the question (sole-planning mode).
 
 In:   the benchmark's own form (a list of {"Description", "Content"}, also as text; contents are tables of fixed width),
-or
-      the form of prompts.
-Out:  a Reference: rows for a Catalogue and for prompts.
+      or what a problem's data has.
+Out:  a TripReference: rows for a Catalogue, for prompts, and for a problem's data.
 Does not know: plans, queries.
 
 Columns that no plan needs (coordinates, addresses, telephone numbers, web sites) are left out of rows and prompts: they
@@ -14,43 +13,46 @@ import ast
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
 from raydebm.errors import TaskDataError
+from raydebm.identity import canonical_json
+from raydebm.records import REFERENCE_HEADING
 from raydebm.tasks.travelplanner.catalogue import (
+    COLUMNS,
     Attraction,
     Catalogue,
     Drive,
     Flight,
     Restaurant,
     Stay,
+    attraction_of,
     catalogue_of,
+    drive_of,
+    flight_of,
+    restaurant_of,
+    stay_of,
 )
-from raydebm.tasks.travelplanner.database import drive_of
 
 _TITLE = re.compile(
     r"(?P<kind>Attractions|Restaurants|Accommodations) in (?P<city>.{1,80})"
     r"|(?P<drive>Flight|Self-driving|Taxi) from (?P<org>.{1,80}?) to (?P<dest>.{1,80}?)"
     r"(?: on (?P<date>\d{4}-\d\d-\d\d))?"
 )
-_COLUMNS: Mapping[str, tuple[str, ...]] = {
-    "Attractions": ("Name", "Latitude", "Longitude", "Address", "Phone", "Website", "City"),
-    "Restaurants": ("Name", "Average Cost", "Cuisines", "Aggregate Rating", "City"),
-    "Accommodations": (
-        "NAME", "price", "room type", "house_rules", "minimum nights", "maximum occupancy", "review rate number",
-        "city",
-    ),
-    "Flight": (
-        "Flight Number", "Price", "DepTime", "ArrTime", "ActualElapsedTime", "FlightDate", "OriginCityName",
-        "DestCityName", "Distance",
-    ),
-}  # fmt: skip
+_KINDS: Mapping[str, tuple[str, Any]] = {
+    "Attractions": ("attractions", attraction_of),
+    "Restaurants": ("restaurants", restaurant_of),
+    "Accommodations": ("stays", stay_of),
+    "Flight": ("flights", flight_of),
+}
+"""Field of ``TripReference`` and builder of its rows, by the word of the title."""
 _DRIVE = re.compile(r"duration: (?P<duration>[^,]{1,60}), distance: (?P<distance>[\d,.]{1,20} km)")
 _INDEX = re.compile(r"(\d+)\s{2,}")
-
-Item = Mapping[str, Any]
+_RESTAURANT_COLUMNS = "name | average cost per person | cuisines"
+_STAY_COLUMNS = "name | price per night | room type | house rules | minimum nights | maximum occupancy"
+_FLIGHT_COLUMNS = "number | price per person | departure | arrival"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +64,7 @@ class TripReference:
     stays: tuple[Stay, ...] = ()
     flights: tuple[Flight, ...] = ()
     drives: tuple[Drive, ...] = ()
-    no_flights: tuple[tuple[str, str, str], ...] = field(default=())
+    no_flights: tuple[tuple[str, str, str], ...] = ()
     """(origin, destination, date) without a flight, according to the source."""
 
     def catalogue(self) -> Catalogue:
@@ -74,6 +76,30 @@ class TripReference:
             flights=self.flights,
             drives=self.drives,
         )
+
+    def to_json(self) -> str:
+        """The rows as JSON, for a problem's data."""
+        return canonical_json(asdict(self))
+
+
+def catalogue_from(text: str) -> Catalogue:
+    """Catalogue of the rows in a problem's data, the text of ``TripReference.to_json``.
+
+    Raises:
+        TaskDataError: the text is something else.
+    """
+    try:
+        rows = json.loads(text)
+        restaurants = (Restaurant(**{**row, "cuisines": tuple(row["cuisines"])}) for row in rows["restaurants"])
+        return catalogue_of(
+            attractions=[Attraction(**row) for row in rows["attractions"]],
+            restaurants=list(restaurants),
+            stays=[Stay(**row) for row in rows["stays"]],
+            flights=[Flight(**row) for row in rows["flights"]],
+            drives=[Drive(**row) for row in rows["drives"]],
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise TaskDataError(f"field 'reference' of the problem's data cannot be read: {error!r}") from error
 
 
 def read_items(value: Any, *, where: str) -> TripReference:
@@ -111,24 +137,21 @@ def _parsed(text: str, where: str) -> Any:
 
 
 def _read_item(match: re.Match[str], content: Any, rows: dict[str, list[Any]], *, where: str) -> None:
-    if match["kind"] is not None:
-        readers = {"Attractions": _attraction, "Restaurants": _restaurant, "Accommodations": _accommodation}
-        names = {"Attractions": "attractions", "Restaurants": "restaurants", "Accommodations": "stays"}
-        kind = match["kind"]
-        rows[names[kind]] += [readers[kind](cells, where) for cells in _cells(content, _COLUMNS[kind], where)]
-        return
-    origin, destination = match["org"], match["dest"]
-    if match["drive"] == "Flight":
-        flights = [_flight(cells, where) for cells in _cells(content, _COLUMNS["Flight"], where)]
-        rows["flights"] += flights
-        if not flights:
-            rows["no_flights"].append((origin, destination, match["date"] or ""))
+    kind = match["kind"] or match["drive"]
+    if kind in _KINDS:
+        name, build = _KINDS[kind]
+        try:
+            found = [build(cells) for cells in _cells(content, COLUMNS[name], where)]
+        except (KeyError, ValueError) as error:
+            raise TaskDataError(f"{where}: {error}") from error
+        rows[name] += found
+        if kind == "Flight" and not found:
+            rows["no_flights"].append((match["org"], match["dest"], match["date"] or ""))
         return
     drive = _DRIVE.search(str(content))
-    duration, distance = (
-        (drive["duration"], drive["distance"]) if drive and "day" not in drive["duration"] else ("", "")
-    )
-    rows["drives"].append(drive_of(origin, destination, duration=duration, distance=distance))
+    known = drive is not None and "day" not in drive["duration"]
+    duration, distance = (drive["duration"], drive["distance"]) if drive and known else ("", "")
+    rows["drives"].append(drive_of(match["org"], match["dest"], duration=duration, distance=distance))
 
 
 def _collected(rows: Mapping[str, Iterable[Any]]) -> TripReference:
@@ -182,50 +205,55 @@ def _has_index(body: Sequence[str], *, first_end: int) -> bool:
     return len(numbers) == len(body) and all(a < b for a, b in pairwise(numbers))
 
 
-def _number(cells: Mapping[str, str], name: str, where: str) -> float:
-    try:
-        return float(cells[name].replace("$", "").replace(",", ""))
-    except (KeyError, ValueError) as error:
-        raise TaskDataError(f"{where}: {name} must be a number, got {cells.get(name)!r}") from error
+def prompt_of(query: str, reference: TripReference | None) -> str:
+    """The query, followed by its reference information."""
+    if reference is None:
+        return query.strip()
+    return "\n".join([query.strip(), "", REFERENCE_HEADING, *_reference_lines(reference)])
 
 
-def _name(text: str) -> str:
-    """Name in tables: a line break is a backslash and an n; inner blanks stay, because the evaluator counts them."""
-    return text.strip().replace("\n", "\\n")
+def _reference_lines(reference: TripReference) -> Iterator[str]:
+    for kind, rows in (("Attractions", reference.attractions), ("Restaurants", reference.restaurants)):
+        yield from _city_lines(kind, rows)
+    yield from _city_lines("Accommodations", reference.stays)
+    legs: dict[tuple[str, str, str], list[Flight]] = {}
+    for flight in reference.flights:
+        legs.setdefault((flight.origin, flight.destination, flight.date), []).append(flight)
+    for (origin, destination, date), flights in legs.items():
+        yield f"Flights from {origin} to {destination}{_on(date)} ({_FLIGHT_COLUMNS}):"
+        yield from (f"- {row.number} | ${row.price:g} | {row.departure} | {row.arrival}" for row in flights)
+    for origin, destination, date in reference.no_flights:
+        yield f"There is no flight from {origin} to {destination}{_on(date)}."
+    yield from map(_drive_line, reference.drives)
 
 
-def _attraction(cells: Mapping[str, str], where: str) -> Attraction:
-    return Attraction(name=_name(cells["Name"]), city=cells["City"])
+def _city_lines(kind: str, rows: Iterable[Attraction | Restaurant | Stay]) -> Iterator[str]:
+    by_city: dict[str, list[Any]] = {}
+    for row in rows:
+        by_city.setdefault(row.city, []).append(row)
+    columns = {"Restaurants": f" ({_RESTAURANT_COLUMNS})", "Accommodations": f" ({_STAY_COLUMNS})"}.get(kind, "")
+    for city, places in by_city.items():
+        yield f"{kind} in {city}{columns}:"
+        yield from map(_place_line, places)
 
 
-def _restaurant(cells: Mapping[str, str], where: str) -> Restaurant:
-    return Restaurant(
-        name=_name(cells["Name"]),
-        city=cells["City"],
-        cost=_number(cells, "Average Cost", where),
-        cuisines=tuple(cells["Cuisines"].split(", ")),
+def _place_line(place: Attraction | Restaurant | Stay) -> str:
+    if isinstance(place, Restaurant):
+        return f"- {place.name} | ${place.cost:g} | {', '.join(place.cuisines)}"
+    if isinstance(place, Stay):
+        terms = f"{place.room_type} | {place.house_rules} | {place.minimum_nights:g} | {place.maximum_occupancy}"
+        return f"- {place.name} | ${place.price:g} | {terms}"
+    return f"- {place.name}"
+
+
+def _drive_line(drive: Drive) -> str:
+    if drive.self_driving is None or drive.taxi is None:
+        return f"There is no self-driving and no taxi from {drive.origin} to {drive.destination}."
+    return (
+        f"Driving from {drive.origin} to {drive.destination}: {drive.duration}, {drive.distance}, "
+        f"self-driving ${drive.self_driving} for a car of up to 5, taxi ${drive.taxi} for a car of up to 4"
     )
 
 
-def _accommodation(cells: Mapping[str, str], where: str) -> Stay:
-    return Stay(
-        name=_name(cells["NAME"]),
-        city=cells["city"],
-        price=_number(cells, "price", where),
-        room_type=cells["room type"],
-        house_rules=cells["house_rules"],
-        minimum_nights=_number(cells, "minimum nights", where),
-        maximum_occupancy=int(_number(cells, "maximum occupancy", where)),
-    )
-
-
-def _flight(cells: Mapping[str, str], where: str) -> Flight:
-    return Flight(
-        number=cells["Flight Number"],
-        origin=cells["OriginCityName"],
-        destination=cells["DestCityName"],
-        price=_number(cells, "Price", where),
-        date=cells["FlightDate"],
-        departure=cells["DepTime"],
-        arrival=cells["ArrTime"],
-    )
+def _on(date: str) -> str:
+    return f" on {date}" if date else ""

@@ -17,8 +17,7 @@ from raydebm.records import Gold, Problem
 from raydebm.tasks.base import required_field
 from raydebm.tasks.sources import Located, check_split, file_rows, hub_name, hub_rows, local_file, look_for
 from raydebm.tasks.travelplanner.plans import canonical_plan
-from raydebm.tasks.travelplanner.trip_reference import TripReference, read_items
-from raydebm.tasks.travelplanner.wording import prompt_of
+from raydebm.tasks.travelplanner.trip_reference import TripReference, prompt_of, read_items
 
 TASK = "travelplanner"
 HUB_DATASET = "osunlp/TravelPlanner"
@@ -120,11 +119,12 @@ def problem_of_text(text: str) -> Problem:
 def _problem(query: str, reference: TripReference | None, data: Mapping[str, Any]) -> Problem:
     prompt = prompt_of(query, reference)
     days = f"{data['days']} days"
+    rows = {} if reference is None else {"reference": reference.to_json()}
     return Problem(
         task=TASK,
         problem_id=content_id(TASK, prompt),
         prompt=prompt,
-        data={name: value for name, value in data.items() if value != "" or name != "level"},
+        data={name: value for name, value in data.items() if value != "" or name != "level"} | rows,
         difficulty=f"{data['level']}, {days}" if data["level"] else days,
     )
 
