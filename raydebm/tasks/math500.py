@@ -15,8 +15,8 @@ from raydebm.tasks.answers import boxed
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field
 from raydebm.tasks.file_backed import Pairs, ReferenceTask, question_of, source_id_of, typed_question
 from raydebm.tasks.formulas import is_equivalent
-from raydebm.tasks.formulas.comparing import UndecidedError
 from raydebm.tasks.formulas.latex import clean, find_latex, normal_form
+from raydebm.tasks.libraries import LibraryError
 from raydebm.tasks.sources import JSON_LINES, Located, Row, hub_rows, split_rows
 
 TASK = "math500"
@@ -96,7 +96,7 @@ class Math500(ReferenceTask):
         """Correct if the answer is equivalent to gold; unlabeled if that cannot be decided in time."""
         try:
             return super().judge(problem, gold, text)
-        except UndecidedError as error:
+        except LibraryError as error:
             reason = f"{str(self.parse(problem, text))[:60]!r} against {gold.value['answer']!r}: {error}"
             return Judgement(verdict=Verdict.UNLABELED, reason=reason)
 

@@ -8,9 +8,9 @@ from raydebm.errors import TaskDataError
 from raydebm.records import Candidate, Gold, Verdict
 from raydebm.tasks import reasoning_gym
 from raydebm.tasks.labels import label_candidate
+from raydebm.tasks.libraries import LibraryError
 from raydebm.tasks.reasoning_gym import ReasoningGym, problem_of, sources
 from raydebm.tasks.reasoning_gym.answers import find_answer, normal_form
-from raydebm.tasks.reasoning_gym.library import LibraryError
 
 TASK = ReasoningGym()
 GCD = "Find the greatest common divisor of 36 and 60."
@@ -101,11 +101,10 @@ def test_without_reference_answer_and_verifier_there_is_no_label():
 
 
 def test_a_verifier_that_fails_gives_no_label(monkeypatch):
-    class Lost:
-        def score(self, *_, **__):
-            raise LibraryError("it took more than 10 s")
+    def lost(*_, **__):
+        raise LibraryError("it took more than 10 s")
 
-    monkeypatch.setattr(reasoning_gym, "library", Lost)
+    monkeypatch.setattr(reasoning_gym, "score_of", lost)
     label = judged("Which?", "<answer>x</answer>", entry={"dataset": "gcd", "config": {"seed": 1}, "index": 0})
     assert label.verdict is Verdict.UNLABELED
     assert "it took more than 10 s" in label.reason

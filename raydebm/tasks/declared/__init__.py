@@ -29,7 +29,7 @@ from raydebm.tasks.constraints.templates import fill, full_text, short_text
 from raydebm.tasks.declared.answer_reading import find_answer, named_choice, seen_by_rules, write_answer
 from raydebm.tasks.declared.definition import GoldRule, TaskDefinition, read_definition
 from raydebm.tasks.declared.matching import check_gold, compared, mismatch
-from raydebm.tasks.formulas.comparing import UndecidedError
+from raydebm.tasks.libraries import LibraryError
 from raydebm.tasks.sources import JSON_LINES, check_split, distinct, file_rows, local_file
 
 __all__ = ["DeclaredTask", "declared_task", "read_definition"]
@@ -278,7 +278,7 @@ class DeclaredTask:
         value = answer if rule.value == "answer" else _value(rule.value, problem, self.seen_by_rules(problem, answer))
         try:
             fault = mismatch(rule, self.definition.output, value, gold.value["answer"])
-        except UndecidedError as error:
+        except LibraryError as error:
             return Judgement(verdict=Verdict.UNLABELED, reason=f"{short_text(value)}: {error}")
         if fault is not None:
             return Judgement(verdict=Verdict.INCORRECT, reason=fault)

@@ -78,7 +78,7 @@ def _same_text(rule: GoldRule, value: Any, wanted: Any) -> bool:
 
 
 def _same_formula(rule: GoldRule, value: Any, wanted: Any) -> bool:
-    """Raises UndecidedError if it is not decided within the limits of the comparison."""
+    """Raises LibraryError if it is not decided within the limits of the comparison."""
     return _same_text(rule, value, wanted) or is_equivalent(full_text(wanted), full_text(value))
 
 

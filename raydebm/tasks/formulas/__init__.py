@@ -1,6 +1,5 @@
 r"""Whether two LaTeX answers are the same mathematics."""
 
-from raydebm.tasks.formulas.comparing import comparer
 from raydebm.tasks.formulas.latex import (
     as_list_beside,
     based_number,
@@ -15,6 +14,10 @@ from raydebm.tasks.formulas.latex import (
     normal_form,
     sympy_form,
 )
+from raydebm.tasks.libraries import library
+
+CPU_S = 5.0
+"""Limit of one comparison by sympy."""
 
 
 def is_equivalent(gold: str, answer: str) -> bool:
@@ -27,7 +30,7 @@ def is_equivalent(gold: str, answer: str) -> bool:
     may only repeat the question.
 
     Raises:
-        UndecidedError: sympy did not decide it within its limits.
+        LibraryError: sympy did not decide it within its limits.
     """
     if _is_same(gold, answer):
         return True
@@ -45,7 +48,8 @@ def _is_same(gold: str, answer: str) -> bool:
         answer = f"({answer})"
     if is_bare_list(gold) and is_point(answer):
         gold = f"({gold})"
-    return comparer().is_equal(sympy_form(gold), sympy_form(answer))
+    forms = {"gold": sympy_form(gold), "answer": sympy_form(answer)}
+    return bool(library("math-verify").ask(forms, cpu_s=CPU_S)["equal"])
 
 
 def _is_other_by_form(gold: str, answer: str) -> bool:

@@ -13,8 +13,9 @@ from raydebm.identity import canonical_json
 from raydebm.records import Gold, Problem, Verdict
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults
 from raydebm.tasks.file_backed import FileTask, Pairs, question_of, typed_question
+from raydebm.tasks.libraries import LibraryError
 from raydebm.tasks.reasoning_gym.answers import CLOSE, OPEN, find_answer, normal_form
-from raydebm.tasks.reasoning_gym.library import LibraryError, library
+from raydebm.tasks.reasoning_gym.library import score_of
 from raydebm.tasks.reasoning_gym.sources import Question, questions
 
 __all__ = ["ReasoningGym", "problem_of"]
@@ -108,7 +109,7 @@ def _verified(problem: Problem, entry: Any, answer: str) -> Judgement:
 @lru_cache(maxsize=1024)
 def _score(dataset: str, config: str, index: int, question: str, answer: str) -> float:
     """The verifier's score. Cached, because candidates often give the same answer, and some verifiers take a second."""
-    return library().score(dataset, json.loads(config), index, question=question, answer=answer)
+    return score_of(dataset, json.loads(config), index, question=question, answer=answer)
 
 
 def problem_of(text: str, *, dataset: str = "", category: str = "", source_id: str | None = None) -> Problem:

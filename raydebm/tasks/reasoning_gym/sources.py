@@ -14,7 +14,8 @@ from urllib.parse import parse_qsl
 from raydebm.errors import TaskDataError
 from raydebm.identity import canonical_json, content_id, seed_for
 from raydebm.tasks.base import required_field
-from raydebm.tasks.reasoning_gym.library import Entries, LibraryError, is_installed, library
+from raydebm.tasks.libraries import LibraryError
+from raydebm.tasks.reasoning_gym.library import entries_of, is_installed
 from raydebm.tasks.sources import JSON_LINES, check_split, file_rows, local_file
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ def _generated(split: str, source: str, *, seed: int) -> Iterator[Question]:
     names, settings = _generator_of(source, seed=seed)
     for name in names:
         try:
-            entries = library().entries(name, settings)
+            entries = entries_of(name, settings)
         except LibraryError as error:
             raise TaskDataError(f"cannot make questions of {name!r}: {error}") from error
         for index, (text, answer) in enumerate(entries.questions):
@@ -207,5 +208,5 @@ def _indices_of(dataset: str, config: str) -> Mapping[str, int]:
     Raises:
         LibraryError: the data set cannot be generated.
     """
-    entries: Entries = library().entries(dataset, json.loads(config))
+    entries = entries_of(dataset, json.loads(config))
     return {text.strip(): index for index, (text, _) in enumerate(entries.questions)}

@@ -1,10 +1,15 @@
-"""Process that generates questions and scores answers with reasoning-gym. A script: it imports nothing of raydebm.
+"""Process that compares formulas with sympy, or asks reasoning-gym. A script: it imports nothing of the package.
 
-JSON lines in: ``{"entries": data set, "config": {...}}``, answered by ``{"category": text, "entries": [[question,
-answer], ...]}``, and ``{"score": data set, "config": {...}, "index": number, "question": text, "answer": text}``,
-answered by ``{"score": number}``; or ``{"error": text}``. The first line out is ``{"version": text}`` or ``{"error":
-text}``. Arguments: CPU seconds for a score, CPU seconds for entries, bytes of memory. The kernel kills the process if a
-request uses more: some of the verifiers compute for hours on a short text.
+JSON lines, after an initial ``{"version": text}`` or ``{"error": text}``; every request has its limit ``cpu_s``:
+
+- math-verify: ``{"gold": latex, "answer": latex}``, answered by ``{"equal": bool}``;
+- reasoning-gym: ``{"entries": data set, "config": {...}}``, answered by ``{"category": text, "entries": [[question,
+  answer], ...]}``; and ``{"score": data set, "config": {...}, "index": number, "question": text, "answer": text}``,
+  answered by ``{"score": number}``;
+- ``{"error": text}``.
+
+Arguments: the library, and bytes of memory. The kernel kills the process if a request uses more CPU time: sympy holds
+the interpreter's lock for long stretches, so Python code could not.
 
 Some verifiers of reasoning-gym evaluate an answer as Python (``eval``, and ``parse_expr`` of sympy, which does it too).
 Answers are untrusted, so here they are read as literals or as plain formulas.
@@ -12,6 +17,7 @@ Answers are untrusted, so here they are read as literals or as plain formulas.
 
 import ast
 import importlib
+import importlib.metadata
 import json
 import logging
 import os
@@ -20,7 +26,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any, TextIO
+from typing import Any, Protocol
 
 EVALUATING = (
     "reasoning_gym.algorithmic.binary_matrix",
@@ -80,13 +86,23 @@ def _load_library() -> Any:
     return library
 
 
-class LoadedLibrary:
+class ReasoningGym:
     """The data sets of reasoning-gym, each made once."""
 
     def __init__(self) -> None:
         self._library = _load_library()
         self._made: dict[str, Any] = {}
         self._last: tuple[Any, dict[str, Any]] | None = None
+
+    def reply(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Questions of a data set, or a verifier's score."""
+        try:
+            if "entries" in request:
+                return self.entries(request["entries"], request["config"])
+            names = ("score", "config", "index", "question", "answer")
+            return self.score(*(request[name] for name in names))
+        except Exception as error:  # noqa: BLE001 - whatever a data set raises is its answer to this request
+            return {"error": f"{type(error).__name__}: {error}"[:500]}
 
     def entries(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
         """Questions and answers of a data set."""
@@ -114,21 +130,67 @@ class LoadedLibrary:
         return self._made[key]
 
 
-def _reply_to(library: LoadedLibrary, request: dict[str, Any]) -> dict[str, Any]:
-    try:
-        if "entries" in request:
-            return library.entries(request["entries"], request["config"])
-        return library.score(
-            request["score"], request["config"], request["index"], request["question"], request["answer"]
-        )
-    except Exception as error:  # noqa: BLE001 - whatever a data set raises is its answer to this request
-        return {"error": f"{type(error).__name__}: {error}"[:500]}
+class MathVerify:
+    """The comparison of formulas."""
+
+    def __init__(self) -> None:
+        self._library = importlib.import_module("math_verify")  # takes seconds, so it is done before the clock runs
+
+    def reply(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Whether the answer is equivalent to gold. Not symmetric: "5" matches "x = 5" as gold."""
+        try:
+            return {"equal": _is_equal(self._library, request["gold"], request["answer"])}
+        except (MemoryError, RecursionError) as error:
+            return {"error": f"a comparison needs too much: {type(error).__name__}"}
 
 
-def main(score_cpu_s: float, entries_cpu_s: float, max_bytes: int) -> None:
+def _is_equal(library: Any, gold: str, answer: str) -> bool:
+    # The library's time limits use SIGALRM and need Python's cooperation; the kernel's does not.
+    parsed = [
+        library.parse(f"${latex}$", [library.LatexExtractionConfig()], parsing_timeout=None) for latex in (gold, answer)
+    ]
+    return bool(library.verify(*_with_one_i(parsed), allow_set_relation_comp=True, timeout_seconds=None))
+
+
+def _with_one_i(parsed: list[list[Any]]) -> list[list[Any]]:
+    """The forms with i as a number; in comparisons such as i < 5, as a real unknown.
+
+    The library reads i as an unknown, which is real or not depending on the surrounding text, so that 2(1 + i) and
+    2 + 2i would not share their unknowns.
+    """
+    sympy = importlib.import_module("sympy")
+    for meaning in (sympy.I, sympy.Symbol("i", real=True)):
+        try:
+            return [[_replaced(form, meaning, sympy) for form in forms] for forms in parsed]
+        except (TypeError, ValueError, AttributeError, NotImplementedError):  # complex numbers have no order
+            continue
+    return parsed
+
+
+def _replaced(form: Any, meaning: Any, sympy: Any) -> Any:
+    unknowns = getattr(form, "free_symbols", ())
+    if all(unknown.name != "i" for unknown in unknowns):
+        return form
+    alike = {unknown: sympy.Symbol(unknown.name, real=True) for unknown in unknowns}
+    return form.xreplace({**alike, **{unknown: meaning for unknown in unknowns if unknown.name == "i"}})
+
+
+class _Library(Protocol):
+    def reply(self, request: dict[str, Any]) -> dict[str, Any]: ...
+
+
+_LIBRARIES: dict[str, Callable[[], _Library]] = {"math-verify": MathVerify, "reasoning-gym": ReasoningGym}
+
+
+def main(name: str, max_bytes: int) -> None:
     """Answer requests on standard input until it is closed."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of a library must not mix with the replies
+
+    def say(reply: dict[str, Any]) -> None:
+        replies.write(json.dumps(reply) + "\n")
+        replies.flush()
+
     resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end closes standard input
@@ -136,24 +198,18 @@ def main(score_cpu_s: float, entries_cpu_s: float, max_bytes: int) -> None:
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     try:
-        library = LoadedLibrary()
-        version = importlib.import_module("importlib.metadata").version("reasoning-gym")
+        library = _LIBRARIES[name]()
     except ImportError as error:
-        _say(replies, {"error": f"the package reasoning-gym cannot be imported: {error}"})
+        say({"error": f"the package {name} cannot be imported: {error}"})
         return
-    _say(replies, {"version": version})
+    say({"version": importlib.metadata.version(name)})
     for line in sys.stdin:
         request = json.loads(line)
-        signal.setitimer(signal.ITIMER_PROF, entries_cpu_s if "entries" in request else score_cpu_s)
-        reply = _reply_to(library, request)
+        signal.setitimer(signal.ITIMER_PROF, request["cpu_s"])
+        reply = library.reply(request)
         signal.setitimer(signal.ITIMER_PROF, 0)
-        _say(replies, reply)
-
-
-def _say(replies: TextIO, reply: dict[str, Any]) -> None:
-    replies.write(json.dumps(reply) + "\n")
-    replies.flush()
+        say(reply)
 
 
 if __name__ == "__main__":
-    main(float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]))
