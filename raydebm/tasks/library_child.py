@@ -86,7 +86,7 @@ def _load_library() -> Any:
     return library
 
 
-class ReasoningGym:
+class ReasoningGymLibrary:
     """The data sets of reasoning-gym, each made once."""
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class ReasoningGym:
         return self._made[key]
 
 
-class MathVerify:
+class MathVerifyLibrary:
     """The comparison of formulas."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class _Library(Protocol):
     def reply(self, request: dict[str, Any]) -> dict[str, Any]: ...
 
 
-_LIBRARIES: dict[str, Callable[[], _Library]] = {"math-verify": MathVerify, "reasoning-gym": ReasoningGym}
+_LIBRARIES: dict[str, Callable[[], _Library]] = {"math-verify": MathVerifyLibrary, "reasoning-gym": ReasoningGymLibrary}
 
 
 def main(name: str, max_bytes: int) -> None:
