@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 49_970,
-    "modules": 306,
-    "test lines": 39_350,
+    "source lines": 49_770,
+    "modules": 304,
+    "test lines": 39_330,
     "benchmark lines": 2_510,
     "client lines": 450,
     "document lines outside docs/log": 5_680,
-    "tracked bytes": 15_900_000,
+    "tracked bytes": 15_890_000,
     "recipe keys": 167,
     "service arguments": 28,
     "commands": 16,
