@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from raydebm.config import BaselineConfig, TaskConfig
 from raydebm.decision.evidence.posterior import Belief
+from raydebm.decision.fields import to_review
 from raydebm.decision.policy import Policy
 from raydebm.decision.policy_file import read_policy
 from raydebm.decision.reporter import DEADLINE_S, Reporter
-from raydebm.decision.rules import PoolDecision, decide_pool
+from raydebm.decision.rules import PoolDecision, decide_pool, fields_of
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import CheckpointError, ConfigError, RaydebmError, ScoringError, TaskDataError
 from raydebm.generators.replies import split_reasoning
@@ -27,6 +28,7 @@ from raydebm.records import (
     ConstraintReport,
     Decision,
     Energies,
+    FieldBelief,
     Problem,
     Reasoning,
     ScoredCandidate,
@@ -87,6 +89,10 @@ class Choice:
     """Reason of the decision, in one sentence."""
     answers: tuple[Answer, ...]
     """The selected answer first, the others by probability; empty without a fitted posterior."""
+    fields: tuple[FieldBelief, ...]
+    """Fields of the selected answer, if it is structured, also after an abstention."""
+    review: tuple[str, ...]
+    """Paths of the fields whose confidence is below the policy's ``tau_field``."""
     guarantee: Mapping[str, Any] | None
     """Calibration's guarantee for answers of the run's own generators; never ``certified`` here, because the sampling
     of the candidates is unknown (``reason``). None if the run has no guarantee."""
@@ -310,7 +316,7 @@ def _energies_of(candidate: Candidate, scored: Any) -> Energies | None:
 
 
 def _choice(decided: PoolDecision, pool: Sequence[ScoredCandidate], policy: Policy) -> Choice:
-    best = decided.best
+    best, fields = decided.best, fields_of(pool, decided, policy)
     accepted = best if decided.decision is Decision.ACCEPT else None
     return Choice(
         decision=decided.decision,
@@ -320,6 +326,8 @@ def _choice(decided: PoolDecision, pool: Sequence[ScoredCandidate], policy: Poli
         confidence=decided.confidence,
         reason=decided.reason,
         answers=tuple(_answer(belief) for belief in decided.beliefs),
+        fields=fields,
+        review=to_review(fields, policy.tau_field),
         guarantee=policy.without_promise(GIVEN).guarantee,
     )
 

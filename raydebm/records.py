@@ -195,6 +195,8 @@ class Label:
     """Distance of an incorrect candidate from a correct one, if the task grades failures; lower is nearer."""
     reason: str = ""
     """Reason for a missing label, or the fault of the answer."""
+    fields: Mapping[str, bool] = field(default_factory=dict)
+    """Verdict on each field of a structured answer, and on each that only the reference answer has, by path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,6 +217,8 @@ class Violation:
     """C_j > 0, unweighted."""
     weight: float
     message: str
+    path: str = ""
+    """Field of the answer that it is about, or the beginning of the fields' paths; empty if it is about the whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,6 +239,8 @@ class ConstraintReport:
     """Whether an exact constraint proves the answer right or wrong; None if no exact constraint applies."""
     note: str = ""
     """Reason why a usually exact constraint proves nothing for this problem; empty otherwise."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """Canonical JSON text of each leaf of a structured answer by path; empty for other answers."""
 
     @property
     def parsed(self) -> bool:
@@ -328,6 +334,26 @@ class ScoredCandidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FieldBelief:
+    """One field of the selected answer, and how far its value can be trusted."""
+
+    path: str
+    """Such as ``items[0].price``."""
+    value: Any
+    """JSON value in the selected answer."""
+    is_missing: bool = False
+    """Whether the selected answer lacks the field, which other candidates have."""
+    confidence: float
+    """Probability that the value is right; for a missing field, that it should be missing."""
+    num_candidates: int
+    """Number of candidates with this value."""
+    runner_up: Any = None
+    """Most probable other value; null also if that is a missing field, or if there is none."""
+    runner_up_confidence: float | None = None
+    """Probability of ``runner_up``; None if every candidate has the same value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PassStop:
     """End of a pass sampled in waves, with its savings."""
 
@@ -391,6 +417,8 @@ class Outcome:
     pool: Sequence[ScoredCandidate]
     reason: str
     """One sentence on the decision."""
+    fields: tuple[FieldBelief, ...] = ()
+    """Fields of a structured answer, also after an abstention."""
 
     @property
     def confidence(self) -> float | None:

@@ -59,11 +59,16 @@ def asked_of(
     min_coverage: Annotated[
         float | None, typer.Option(help="Share of problems to answer, for --max-error auto.")
     ] = None,
+    max_field_error: Annotated[
+        float | None,
+        typer.Option(help="Largest share of wrong fields to promise, among those of structured answers not flagged."),
+    ] = None,
 ) -> Asked:
     """Recipe of a command line, with the guarantee of its options."""
     from raydebm.config import changed_recipe
 
     promise = {"max_error": max_error, "confidence": confidence, "min_coverage": min_coverage}
+    promise["max_field_error"] = max_field_error
     stated = {name: value for name, value in promise.items() if value is not None}
     changed = changed_recipe(recipe, {"decision": recipe.decision.model_dump(mode="json") | stated})
     return Asked(recipe=recipe, with_guarantee=changed)

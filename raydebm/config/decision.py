@@ -61,6 +61,9 @@ class DecisionConfig(Section):
     """Probability, over calibration problems, with which the guarantee holds."""
     min_coverage: float = Field(0.5, gt=0, le=1)
     """Share of problems that ``max_error: auto`` must answer."""
+    max_field_error: float | None = Field(None, gt=0, lt=1)
+    """Guarantee for structured answers: the largest share of wrong fields among those not flagged for review. It sets
+    ``triage.tau_field``. Default: no guarantee."""
 
     @model_validator(mode="after")
     def _possible(self) -> "DecisionConfig":

@@ -27,6 +27,8 @@ class PolicySettings(Section):
     """Accept at or above this probability without a further pass; calibration may replace it."""
     tau_answer: Probability = 0.5
     """After the last pass, abstain below this probability; at most ``tau_accept``. Calibration may replace it."""
+    tau_field: Probability = 0.9
+    """Flag a field of a structured answer for review below this probability; calibration may replace it."""
     theta_sigma: NonNegative = 0.8
     """Accept up to this sigma (energy units) if no constraint is violated; calibration may replace it."""
     theta_abstain: NonNegative = 1.5

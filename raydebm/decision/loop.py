@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from raydebm import tracing
 from raydebm.decision.feedback import exemplar, feedback_messages
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import PoolDecision, decide_pool
+from raydebm.decision.rules import PoolDecision, decide_pool, fields_of
 from raydebm.decision.sampling.deadline import is_late, now_s
 from raydebm.decision.sampling.one_pass import Parts, sample_pass, waves_of
 from raydebm.errors import GenerationError, LimitReachedError, ResourceError, ScoringError, ServiceError
@@ -78,6 +78,7 @@ async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
                 passes=tuple(passes),
                 pool=pool,
                 reason=reason,
+                fields=fields_of(pool, decided, policy),
             )
 
 

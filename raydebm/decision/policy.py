@@ -52,18 +52,23 @@ from raydebm.config import GeneratorConfig, OpenAIGenerator, TriageConfig
 from raydebm.config.policy import Count, NonNegative, PolicySettings, Probability, Profile, Rule
 from raydebm.config.section import problems_in
 from raydebm.decision.evidence.posterior import Posterior
+from raydebm.decision.fields import FieldModel
 from raydebm.errors import ConfigError
 from raydebm.identity import content_id
 from raydebm.tasks.base import TaskDefaults
 
 LIMITS = ("budget", "deadline_ms", "max_usd")
 """Fields that limit one request. They end the sampling, not the deciding."""
-FITTED = {"posterior", "prices", "guarantee", "tau_settled"}
+FITTED = {"posterior", "prices", "guarantee", "tau_settled", "fields", "field_guarantee"}
 """Fields that are set by calibration only."""
 
 
 def _read(value: Any) -> Any:
     return Posterior.from_json(value) if isinstance(value, Mapping) else value
+
+
+def _model(value: Any) -> Any:
+    return FieldModel.model_validate(value) if isinstance(value, Mapping) else value
 
 
 def _written(value: Posterior | None) -> dict[str, Any] | None:
@@ -108,6 +113,10 @@ class Policy(PolicySettings):
     skill per price."""
     guarantee: Mapping[str, Any] | None = None
     """Guarantee on returned answers (``calibration.policy_fit``). Default: no guarantee."""
+    fields: Annotated[InstanceOf[FieldModel] | None, BeforeValidator(_model)] = None
+    """Probability of the fields of structured answers. Default: the marginal of the answers' posterior."""
+    field_guarantee: Mapping[str, Any] | None = None
+    """Guarantee on the fields that are not flagged for review. Default: no guarantee."""
     tau_settled: Probability | None = Field(None, exclude=True)
     """Replacement for ``tau_accept`` in the stopping rule. Default: ``tau_accept``. Set only by calibration, which
     walks problems through all passes with the stopping rule of one threshold."""
@@ -150,10 +159,13 @@ class Policy(PolicySettings):
         return self.replaced(tau_accept=1.0, tau_settled=settled)
 
     def without_promise(self, reason: str) -> "Policy":
-        """The policy with its guarantee marked as void. A guarantee that is already void keeps its reason."""
-        if self.guarantee is None or not self.guarantee["certified"]:
-            return self
-        return self.replaced(guarantee={**self.guarantee, "certified": False, "reason": reason})
+        """The policy with its guarantees marked as void. A guarantee that is already void keeps its reason."""
+        void = {
+            name: {**guarantee, "certified": False, "reason": reason}
+            for name in ("guarantee", "field_guarantee")
+            if (guarantee := getattr(self, name)) is not None and guarantee["certified"]
+        }
+        return self.replaced(**void) if void else self
 
     def settings(self) -> dict[str, Any]:
         """Keys of a recipe's ``triage`` section and the limits that are set, without the fitted fields (``FITTED``)."""
@@ -180,13 +192,25 @@ class Policy(PolicySettings):
         if "tau_accept" not in changes and isinstance(tau_answer, int | float) and tau_answer > self.tau_accept:
             changes = {**changes, "tau_accept": tau_answer}
         # The posterior is passed as an object: to write and read it would take most of the time.
-        settings = self.model_dump(mode="json", by_alias=True, exclude={"posterior"}, exclude_none=True)
-        other = Policy.from_json({**settings, "posterior": self.posterior, **changes})
-        compared = Policy.model_fields.keys() - {"guarantee", "tau_settled"}
+        objects = {"posterior": self.posterior, "fields": self.fields}
+        settings = self.model_dump(mode="json", by_alias=True, exclude=set(objects), exclude_none=True)
+        other = Policy.from_json({**settings, **objects, **changes})
+        compared = Policy.model_fields.keys() - {"guarantee", "field_guarantee", "tau_settled"}
         changed = {name for name in compared if getattr(self, name) != getattr(other, name)} - _harmless(self, other)
+        if changed == {"tau_field"}:
+            return other._with_other_fields()
         if not changed:
             return other
         return other.without_promise(f"the request changed {', '.join(sorted(changed)).replace('lambda_', 'lambda')}")
+
+    def _with_other_fields(self) -> "Policy":
+        """The policy after a change of ``tau_field``, which only the guarantee on fields depends on."""
+        of_fields = self.field_guarantee
+        if of_fields is None or not of_fields["certified"] or self.tau_field in of_fields["thresholds"]:
+            return self
+        return self.replaced(
+            field_guarantee={**of_fields, "certified": False, "reason": "the request changed tau_field"}
+        )
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Policy":

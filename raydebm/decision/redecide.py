@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import decide_pool, final_decision
+from raydebm.decision.rules import decide_pool, fields_of, final_decision
 from raydebm.decision.sampling.waves import cut_pass
 from raydebm.decision.stopping.settled import StopReason
-from raydebm.records import Decision, Energies, Outcome, PassStop, ScoredCandidate
+from raydebm.records import Decision, Energies, FieldBelief, Outcome, PassStop, ScoredCandidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +70,8 @@ class Redecision:
     """False if a pass that was used answers feedback about another candidate than the new policy's selection, or about
     a different share of the pass."""
     reason: str
+    fields: tuple[FieldBelief, ...] = ()
+    """Fields of the selected answer, if it is structured."""
     stop_reason: str | None = None
     """Reason for the end of the last pass (``StopReason``). None under a policy without waves, and if more of the pass
     would be sampled."""
@@ -156,6 +158,7 @@ def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | 
         num_candidates=len(pool),
         exact=exact,
         reason=decided.reason,
+        fields=fields_of(pool, decided, policy),
         stop_reason=part.stop_reason,
         cost_usd=math.fsum(costs) if costs else None,
     )

@@ -11,8 +11,10 @@ from raydebm.config.policy import Signal
 from raydebm.decision.evidence.measuring import term_in_words
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.evidence.profiles import ranked
+from raydebm.decision.evidence.reference import PLAIN
+from raydebm.decision.fields import UNFITTED, field_beliefs
 from raydebm.decision.policy import Policy
-from raydebm.records import Decision, ScoredCandidate
+from raydebm.records import Decision, FieldBelief, ScoredCandidate
 
 
 def select(pool: Sequence[ScoredCandidate], lambda_: float) -> ScoredCandidate | None:
@@ -124,6 +126,17 @@ def _decide_by_beliefs(
         penalty=None if best is None else best.report.penalty,
         reason=reason,
         beliefs=beliefs,
+    )
+
+
+def fields_of(pool: Sequence[ScoredCandidate], decided: PoolDecision, policy: Policy) -> tuple[FieldBelief, ...]:
+    """Fields of the selected answer; empty if it has none, or nothing is selected."""
+    return field_beliefs(
+        pool,
+        decided.best,
+        beliefs=decided.beliefs,
+        reference=PLAIN if policy.posterior is None else policy.posterior.reference,
+        model=policy.fields or UNFITTED,
     )
 
 

@@ -94,6 +94,8 @@ class PoolTable:
     """Shape (R,). 1, 0, or NaN for unlabelled."""
     violation: Floats
     """Violation score in [0, 1], lower is better, shape (R,). NaN without one."""
+    field_verdicts: NDArray[np.object_]
+    """Verdicts on the row's fields (``Label.fields``), shape (R,)."""
     scores: Mapping[str, Floats] = field(default_factory=dict)
     """Shape (R,) by outside scorer, higher is better. NaN if absent."""
     dimensions: Mapping[str, Floats] = field(default_factory=dict)
@@ -156,6 +158,7 @@ class PoolTable:
             penalty=_column(scored.report.penalty for scored in candidates),
             correct=_column(map(correct_of, own_labels)),
             violation=_column(map(violation_of, own_labels)),
+            field_verdicts=_objects({} if label is None else label.fields for label in own_labels),
             scores={name: _column(map(by_id.get, ids)) for name, by_id in (scores or {}).items()},
             dimensions={
                 name: _column(None if label is None else label.parts.get(name) for label in own_labels)
@@ -516,6 +519,13 @@ def on_common_problems(tables: Sequence[PoolTable]) -> list[PoolTable]:
 
 def _column(values: Iterable[float | None]) -> Floats:
     return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+
+
+def _objects(values: Iterable[object]) -> NDArray[np.object_]:
+    values = list(values)
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
 
 
 def _members(candidates: Sequence[ScoredCandidate]) -> Floats:

@@ -60,6 +60,8 @@ class Judgement:
     severity: int | None = None
     """Distance of an incorrect answer from a correct one, if the task distinguishes kinds of failure."""
     reason: str = ""
+    fields: Mapping[str, bool] = field(default_factory=dict)
+    """Verdict on each field of a structured answer by path (``fields.compare_fields``)."""
 
 
 def instructed(instructions: str, prompt: str) -> tuple[Message, ...]:

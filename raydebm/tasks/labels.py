@@ -19,6 +19,7 @@ def label_candidate(task: Task, problem: Problem, gold: Gold | None, candidate: 
         parts=dict(judgement.parts),
         severity=judgement.severity,
         reason=judgement.reason,
+        fields=dict(judgement.fields),
     )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from raydebm.config import CostsConfig, DecisionConfig
 from raydebm.config.policy import Profile
+from raydebm.decision.calibration.field_fit import FieldFit, fit_fields
 from raydebm.decision.calibration.profile_choice import ProfileChoice, choose_profile
 from raydebm.decision.calibration.walks import PromiseTest, Walk, WalkOf, final_step, stops
 from raydebm.decision.evidence.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior
@@ -59,6 +60,10 @@ class PolicyFit:
     """Labelled problems."""
     floor: float = -math.inf
     """Lowest threshold that can be certified (``Walk.floor``)."""
+    fields: FieldFit | None = None
+    """Fit for the fields of structured answers. None if no field is labelled."""
+    field_guarantee: Guarantee | None = None
+    """Requested guarantee on fields."""
 
     def to_json(self) -> dict[str, Any]:
         """The fit without the tables of ``decision_file``."""
@@ -71,6 +76,8 @@ class PolicyFit:
             "worth": self.worth.tolist(),
             "num_problems": self.num_problems,
             "floor": None if math.isinf(self.floor) else self.floor,
+            **({} if self.fields is None else {"fields": self.fields.to_json()}),
+            **({} if self.field_guarantee is None else {"field_guarantee": self.field_guarantee.to_json()}),
         }
 
     def decision_file(self) -> dict[str, Any]:
@@ -164,7 +171,32 @@ def fit_policy(
         return predictions.walked(own, policy=current, walk=walk)
 
     fitted = _fitted(_tested(policy, walked, config), choice, config=config, promises=promises)
-    return replace(fitted, num_problems=len(known))
+    fields = fit_fields(table, crossed, own, predictions.selected)
+    return _with_fields(replace(fitted, num_problems=len(known)), fields, config)
+
+
+def _with_fields(fit: PolicyFit, fields: FieldFit | None, config: DecisionConfig) -> PolicyFit:
+    """The fit with a model of the fields, and the requested guarantee on them.
+
+    Raises:
+        ConfigError: a guarantee is requested, and no field is labelled.
+    """
+    if fields is None:
+        if config.max_field_error is not None:
+            raise ConfigError(
+                f"decision.max_field_error is {config.max_field_error:g}, and no answer has labelled fields; the task "
+                "needs structured answers, and reference answers for them (docs/tutorials/fields.md)"
+            )
+        return fit
+    policy = fit.policy.replaced(fields=fields.model)
+    if config.max_field_error is None:
+        return replace(fit, policy=policy, fields=fields)
+    promise = fields.certify(config.max_field_error, config.confidence)
+    # Without a certified threshold only fields of proven answers pass without review.
+    tau = 1.0 if promise.tau is None else promise.tau
+    certified = {**promise.summary(), "tau": tau, "thresholds": promise.certified_thresholds}
+    policy = policy.replaced(tau_field=tau, field_guarantee=certified)
+    return replace(fit, policy=policy, fields=fields, field_guarantee=promise)
 
 
 def fit_thresholds(

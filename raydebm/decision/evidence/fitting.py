@@ -6,7 +6,7 @@ all kinds by ``KIND_PRIOR``. A problem's own candidates are excluded from both i
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -43,6 +43,8 @@ class LabelledPool:
     candidates: Sequence[ScoredCandidate]
     worth: Floats
     """Worth by candidate: 1 right, 0 wrong, or 1 - violation score; NaN if unlabelled."""
+    fields: Sequence[Mapping[str, bool]] = ()
+    """Verdicts on the fields of each candidate (``Label.fields``); empty if no answer has fields."""
     weight: float = 1.0
     text_key: str = ""
     """Key shared by identical problems, which are kept in one fold. Empty: the problem has no duplicate."""

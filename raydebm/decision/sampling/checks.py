@@ -3,10 +3,12 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 from raydebm.records import Candidate, ConstraintReport, Problem, well_formed
 from raydebm.tasks.base import Task
 from raydebm.tasks.constraints import proof_of, violations_of
+from raydebm.tasks.fields import HasFields, value_key
 
 
 def check_candidate(task: Task, problem: Problem, candidate: Candidate) -> ConstraintReport:
@@ -46,4 +48,12 @@ def _check(task: Task, problem: Problem, candidate_id: str, text: str) -> Constr
         violations=violations,
         proof=proof.holds,
         note=well_formed(proof.note),
+        fields=_fields(task, problem, answer),
     )
+
+
+def _fields(task: Task, problem: Problem, answer: Any) -> dict[str, str]:
+    if not isinstance(task, HasFields):
+        return {}
+    fields = task.fields(problem, answer)
+    return {well_formed(path): well_formed(value_key(value)) for path, value in fields.items()}

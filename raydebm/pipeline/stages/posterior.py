@@ -61,6 +61,7 @@ def labelled_pools(pools: PoolTable) -> list[LabelledPool]:
             problem_id=problem.problem_id,
             candidates=[pools.candidates[row] for row in rows],
             worth=worth[rows],
+            fields=tuple(pools.field_verdicts[rows]) if any(pools.field_verdicts) else (),
             text_key=text_key(problem.prompt),
         )
         for problem, rows in zip(pools.problems, np.split(order, pools.offsets[1:-1]), strict=True)

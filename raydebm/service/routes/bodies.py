@@ -8,7 +8,7 @@ Energies: lower is better.
 import json
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -18,10 +18,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.evidence.reference import PLAIN
 from raydebm.decision.evidence.terms import representatives
-from raydebm.decision.policy import Policy
+from raydebm.decision.fields import to_review
 from raydebm.decision.table import PoolTable
 from raydebm.errors import ServiceError
-from raydebm.records import Energies, PassRecord, ScoredCandidate, Violation
+from raydebm.records import Energies, FieldBelief, PassRecord, ScoredCandidate, Violation
 from raydebm.service.core.request import ROLES, Conversation, ProblemBody
 from raydebm.service.core.triage import NO_ANSWER, NO_ENERGY, GeneratorUse, TriageResult, finite_or_none, stop_totals
 from raydebm.service.logs import redact
@@ -421,6 +421,12 @@ class DecisionDetails(StopFields):
     answers: list[AnswerBody]
     """Distinct answers, the selected one first and the runner-up second, at most ``MAX_ANSWERS``; empty without a
     posterior or a selection."""
+    fields: list[FieldBelief]
+    """Fields of a structured answer, also after an abstention; empty for other answers."""
+    review: list[str]
+    """Paths of the fields whose confidence is below the policy's ``tau_field``."""
+    field_guarantee: GuaranteeBody | None
+    """Promise about the fields that are not in ``review``. Null if nothing was promised."""
     guarantee: GuaranteeBody | None
     """Promise of the policy, with its present state of suspension. Null if nothing was promised."""
     policy: dict[str, Any]
@@ -542,7 +548,7 @@ def guarantee_body(policy: Policy, suspended: str | None) -> GuaranteeBody | Non
     if policy.guarantee is None:
         return None
     why = {} if suspended is None else {"suspended": True, "reason": suspended}
-    return GuaranteeBody.model_validate({**policy.guarantee, **why})
+    return GuaranteeBody.model_validate({**guarantee, **why})
 
 
 def pass_body(record: PassRecord) -> PassBody:

@@ -20,7 +20,8 @@ class Finding:
     penalty: float
     """Part of C_j, above 0; grows with the violation."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Values of the message template, such as ``{"day": 2, "field": "dinner"}``."""
+    """Values of the message template, such as ``{"day": 2, "field": "dinner"}``. ``path`` names the field of the
+    answer that the finding is about."""
     message: str | None = None
     """Message template of this finding. Default: the constraint's."""
 
@@ -105,4 +106,15 @@ def _violation(constraint: Constraint, finding: Finding) -> Violation:
             f"constraint {constraint.name!r}: the message {template!r} does not fit the values "
             f"{', '.join(sorted(finding.values)) or '(none)'}: {error!r}"
         ) from error
-    return Violation(constraint=constraint.name, penalty=finding.penalty, weight=constraint.weight, message=message)
+    return Violation(
+        constraint=constraint.name,
+        penalty=finding.penalty,
+        weight=constraint.weight,
+        message=message,
+        path=_field(str(finding.values.get("path", ""))),
+    )
+
+
+def _field(path: str) -> str:
+    """Field at a path of a rule, such as ``items`` for ``answer.items[].price``; empty for the whole answer."""
+    return path.removeprefix("answer").lstrip(".").partition("[]")[0]

@@ -232,7 +232,7 @@ def _with_text(rule: Rule, finding: Finding) -> Finding:
         template = finding.message  # the user's sentence names a value that is missing here
     # Tables cannot store lone surrogates.
     text = fill(template, finding.values).encode("utf-8", "replace").decode("utf-8")
-    return Finding(penalty=finding.penalty, values={"text": text})
+    return Finding(penalty=finding.penalty, values={"text": text, "path": finding.values.get("path", "")})
 
 
 def _capped(findings: list[Finding], cap: float) -> list[Finding]:

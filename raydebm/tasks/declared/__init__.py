@@ -29,6 +29,7 @@ from raydebm.tasks.constraints.templates import fill, full_text, short_text
 from raydebm.tasks.declared.answer_reading import find_answer, named_choice, seen_by_rules, write_answer
 from raydebm.tasks.declared.definition import GoldRule, TaskDefinition, read_definition
 from raydebm.tasks.declared.matching import check_gold, compared, mismatch
+from raydebm.tasks.fields import compare_fields, leaves
 from raydebm.tasks.libraries import LibraryError
 from raydebm.tasks.sources import JSON_LINES, check_split, distinct, file_rows, local_file
 
@@ -215,6 +216,11 @@ class DeclaredTask:
 
     # ---- answers -----------------------------------------------------------------------------------------------
 
+    def fields(self, problem: Problem, answer: Answer) -> Mapping[str, Any]:
+        """Leaves of an answer in JSON; none of another format."""
+        output = self.definition.output
+        return leaves(answer, output.json_schema) if output.format == "json" else {}
+
     def parse(self, problem: Problem, text: str) -> Answer | None:
         return find_answer(self.definition.output, text, self._choices(problem))
 
@@ -280,9 +286,17 @@ class DeclaredTask:
             fault = mismatch(rule, self.definition.output, value, gold.value["answer"])
         except LibraryError as error:
             return Judgement(verdict=Verdict.UNLABELED, reason=f"{short_text(value)}: {error}")
+        fields = self._field_verdicts(problem, rule, answer, gold)
         if fault is not None:
-            return Judgement(verdict=Verdict.INCORRECT, reason=fault)
-        return Judgement(verdict=Verdict.CORRECT)
+            return Judgement(verdict=Verdict.INCORRECT, reason=fault, fields=fields)
+        return Judgement(verdict=Verdict.CORRECT, fields=fields)
+
+    def _field_verdicts(self, problem: Problem, rule: GoldRule, answer: Answer, gold: Gold) -> dict[str, bool]:
+        """Verdict on each field, where the reference answer is a whole JSON answer."""
+        if rule.value != "answer" or rule.match != "json":
+            return {}
+        wanted = leaves(gold.value["answer"], self.definition.output.json_schema)
+        return compare_fields(self.fields(problem, answer), wanted, tolerance=rule.tolerance) if wanted else {}
 
     def _gold_rule(self, problem: Problem) -> GoldRule | None:
         rule = self.definition.gold

@@ -41,7 +41,8 @@ class Output(Strict):
     alone on the last line; pattern: what one of ``patterns`` finds; text: the whole completion."""
     json_schema: Schema | None = Field(None, alias="schema")
     """For json: a JSON Schema. An answer that does not match it still counts as an answer, and each fault violates the
-    constraint ``schema``."""
+    constraint ``schema``. ``x-key`` in the schema of a list names the property that identifies an item (``sku``), so
+    that fields are compared by it, not by position."""
     schema_weight: float = Field(1.0, ge=0, allow_inf_nan=False)
     """Weight of the constraint ``schema``."""
     choices: list[str] = Field(default_factory=list)
@@ -89,12 +90,12 @@ class AnswerComparison(Strict):
     ignore_space: bool = False
     """Compare texts without whitespace and without a full stop at the end. Votes ignore them, too."""
     tolerance: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For number: allowed difference."""
+    """For number: allowed difference. For json: of every number in the answer."""
 
     @model_validator(mode="after")
     def _reads_the_answer_only(self) -> Self:
-        if self.tolerance and self.match != "number":
-            raise ValueError(f"tolerance goes with match number, not {self.match}")
+        if self.tolerance and self.match not in ("number", "json"):
+            raise ValueError(f"tolerance goes with match number or json, not {self.match}")
         return self
 
 

@@ -16,6 +16,7 @@ from raydebm.identity import canonical_json, content_id
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
 from raydebm.tasks.constraints import Constraint, Exactness, Finding
+from raydebm.tasks.fields import compare_fields, leaves
 from raydebm.tasks.knights_knaves.answers import find_answer
 from raydebm.tasks.knights_knaves.logic import (
     Assignment,
@@ -50,6 +51,7 @@ def _broken_statements(problem: Problem, answer: Answer) -> Iterator[Finding]:
             "claim": claim_text(statements[person], names, roles),
             "truth": _truth(not knights[person]),
             "role": roles.phrase(knights[person]),
+            "path": names[person],
         }
         yield Finding(penalty=1 / len(names), values=values)
 
@@ -143,6 +145,10 @@ class KnightsKnaves:
     def vote_key(self, problem: Problem, answer: Answer) -> str:
         return canonical_json(answer)
 
+    def fields(self, problem: Problem, answer: Answer) -> dict[str, str]:
+        """Everyone's role."""
+        return leaves(answer)
+
     def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
         answer = self.parse(problem, text)
         return None if answer is None else Gold(task=TASK, problem_id=problem.problem_id, value={"roles": answer})
@@ -152,10 +158,12 @@ class KnightsKnaves:
         answer = self.parse(problem, text)
         if answer is None:
             return Judgement(verdict=Verdict.INCORRECT, reason="no answer for every inhabitant")
-        wrong = [name for name, role in gold.value["roles"].items() if answer.get(name) != role]
+        roles = gold.value["roles"]
+        fields = compare_fields(leaves(answer), leaves(roles))
+        wrong = [name for name, role in roles.items() if answer.get(name) != role]
         if wrong:
-            return Judgement(verdict=Verdict.INCORRECT, reason=f"wrong role: {', '.join(wrong)}")
-        return Judgement(verdict=Verdict.CORRECT)
+            return Judgement(verdict=Verdict.INCORRECT, reason=f"wrong role: {', '.join(wrong)}", fields=fields)
+        return Judgement(verdict=Verdict.CORRECT, fields=fields)
 
 
 def problem_of(text: str, *, source_id: str | None = None, answer_tag: bool = False) -> Problem:

@@ -19,6 +19,7 @@ from raydebm.identity import canonical_json
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed
 from raydebm.tasks.constraints import Constraint, Finding
+from raydebm.tasks.fields import KEY, leaves
 from raydebm.tasks.travelplanner.catalogue import Catalogue
 from raydebm.tasks.travelplanner.database import VARIABLE, database_folder, read_database
 from raydebm.tasks.travelplanner.dimensions import (
@@ -114,6 +115,10 @@ class TravelPlanner:
         days = [{name: _key_part(name, day[name]) for name in ("day", *PLAN_FIELDS) if name in day} for day in answer]
         return canonical_json(days)
 
+    def fields(self, problem: Problem, answer: Answer) -> dict[str, Any]:
+        """Each day's entries. The day itself is not a field."""
+        return _entries(answer)
+
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
         """The violation score. A text without a plan scores 1; without any catalogue there is no label."""
         reading = read_plan(text)
@@ -135,6 +140,7 @@ class TravelPlanner:
             violation_score=violation_score(values),
             parts=values,
             reason=_reason(findings, reading.repairs),
+            fields=_field_verdicts(reading.plan, findings),
         )
 
 
@@ -179,6 +185,17 @@ def _cached_view(data: str, answer: str, database: str | None) -> PlanView:
 TravelPlanner.constraints = tuple(
     Constraint(name=name, check=_check(dimension), weight=WEIGHT) for name, dimension in CONSTRAINED.items()
 )
+
+
+def _entries(plan: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    entries = leaves(plan, {KEY: "day"})
+    return {path: _key_part("attraction", value) for path, value in entries.items() if not path.endswith(".day")}
+
+
+def _field_verdicts(plan: Sequence[Mapping[str, Any]], findings: Mapping[str, Sequence[Finding]]) -> dict[str, bool]:
+    """An entry is wrong if a dimension names it."""
+    named = {finding.values.get("path") for of_dimension in findings.values() for finding in of_dimension}
+    return {path: path not in named for path in _entries(plan)}
 
 
 def _reason(findings: Mapping[str, Sequence[Finding]], repairs: Sequence[str]) -> str:

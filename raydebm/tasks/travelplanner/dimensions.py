@@ -34,7 +34,14 @@ _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def _finding(penalty: float, message: str, **values: object) -> Finding:
+    if {"day", "field"} <= values.keys():
+        values["path"] = field_path(values["day"], values["field"])
     return Finding(penalty=penalty, values=values, message=message)
+
+
+def field_path(day: object, field: object) -> str:
+    """Path of a day's entry, such as ``[day=2].dinner``."""
+    return f"[day={day}].{field}"
 
 
 def budget(view: PlanView) -> Iterator[Finding]:
@@ -99,6 +106,7 @@ def connectivity(view: PlanView) -> Iterator[Finding]:
                 1 / len(moves),
                 "day {day}: no valid transport from {origin} to {destination}: {reason}",
                 day=day.number,
+                field="transportation",
                 origin=origin,
                 destination=destination,
                 reason=reason,
@@ -206,7 +214,13 @@ def _per_stay(stays: list[tuple[Entity, Stay]], count: int, message: str, wish: 
     for entity, stay in stays:
         terms = stay.house_rules if "does not allow" in message else stay.room_type
         yield _finding(
-            1 / (count * len(stays)), message, day=entity.day, stay=_quoted(entity.written), wish=wish, terms=terms
+            1 / (count * len(stays)),
+            message,
+            day=entity.day,
+            field="accommodation",
+            stay=_quoted(entity.written),
+            wish=wish,
+            terms=terms,
         )
 
 
@@ -231,6 +245,7 @@ def _forbidden_transport(view: PlanView, share: float) -> Iterator[Finding]:
             share / len(used),
             "day {day}: {transport}, but the query asks for {wish}",
             day=transport.day,
+            field="transportation",
             transport=_quoted(transport.written),
             wish=view.trip.transportation,
         )

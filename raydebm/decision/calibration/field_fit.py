@@ -1,0 +1,309 @@
+"""Fit the probability of fields on labelled fields, and certify a threshold for them.
+
+Weights maximise the likelihood of "this value is right", in which every problem counts once, with normal priors around
+the marginal of the answers' posterior (``likelihoods``). Then slope, bias and bias by kind of field are fitted on
+cross-fitted predictions for the selected answers. A problem's own candidates are excluded from its authors' skills.
+
+The loss of a problem at a threshold is the share of wrong fields among those that are not flagged: fields of one
+problem are not independent, so the guarantee is tested over problems (``guarantee.certify``).
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from raydebm.decision.evidence.fitting import KIND_PRIOR, SKILL_PRIOR, CrossFit, LabelledPool, LabelledTable
+from raydebm.decision.evidence.likelihoods import Design, independent, maximum
+from raydebm.decision.evidence.posterior import Posterior
+from raydebm.decision.evidence.terms import representatives
+from raydebm.decision.fields import TERMS, UNFITTED, FieldEvidence, FieldModel, field_evidence
+from raydebm.decision.groups import Bools, Floats, Ints, sigmoid
+from raydebm.decision.guarantee.guarantee import ByThreshold, Guarantee, certify
+from raydebm.tasks.fields import kind_of_field
+
+MAX_KINDS = 40
+MIN_PROBLEMS = 10
+"""Problems with a kind of field from which it has a bias and skills of its own."""
+PRIOR = np.array([UNFITTED.weights.get(term, 0.0) for term in TERMS])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FieldFit:
+    """A fitted model, and cross-fitted predictions for the S labelled fields of the selected answers."""
+
+    model: FieldModel
+    owner: Ints
+    """Problem of each field, shape (S,)."""
+    paths: tuple[str, ...]
+    confidence: Floats
+    """(S,)"""
+    marginal: Floats
+    """Probability without a fitted model, shape (S,)."""
+    share: Floats
+    """Share of the candidates with the value, shape (S,)."""
+    right: Floats
+    """1 or 0, shape (S,)."""
+    num_problems: int
+
+    def losses(self, tau: float) -> tuple[Floats, Floats]:
+        """(P,) 1 where any field is at or above the threshold, else 0; (P,) share of wrong ones among these fields."""
+        shown = self.confidence >= tau
+        count = np.bincount(self.owner[shown], minlength=self.num_problems)
+        wrong = np.bincount(self.owner[shown], 1 - self.right[shown], self.num_problems)
+        return np.where(count > 0, math.inf, -math.inf), wrong / np.maximum(count, 1)
+
+    def certify(self, max_error: float, confidence: float) -> Guarantee:
+        """Lowest threshold at which the fields that are not flagged keep the error."""
+        first, losses = self.losses(-math.inf)
+        return certify(
+            first,
+            losses,
+            max_error=max_error,
+            confidence=confidence,
+            binary=False,
+            by_threshold=ByThreshold(at=self.losses, thresholds=self.confidence),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Predictions with their verdicts, as in ``calibration/decision.json``."""
+        names = ("confidence", "marginal", "right")
+        return {"paths": list(self.paths), **{name: getattr(self, name).tolist() for name in names}}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """All values of all fields of P problems as rows: R rows, G authors, K kinds of field (0: any other)."""
+
+    pools: list[FieldEvidence | None]
+    plain: Floats
+    voice: Floats
+    """(R, G); 0 for authors without a candidate"""
+    present: Floats
+    """(P, G)"""
+    owner: Ints
+    kind: Ints
+    right: Floats
+    own_right: Floats
+    """Right fields of each problem by author and kind, shape (P, G, K)."""
+    own_total: Floats
+    authors: list[str]
+    kinds: list[str]
+    offsets: Ints
+
+    def skills(self, used: Bools) -> tuple[Floats, Floats]:
+        """Log-odds from the other problems in use: over all kinds, shape (P, G), and by kind, shape (P, G, K)."""
+        own = used[:, None, None]
+        right = self.own_right[used].sum(axis=0) - np.where(own, self.own_right, 0.0)
+        total = self.own_total[used].sum(axis=0) - np.where(own, self.own_total, 0.0)
+        return _skills(right, total, pooled=self.pooled(used))
+
+    def pooled(self, used: Bools) -> float:
+        """Share of right fields over all authors and kinds."""
+        return float((self.own_right[used].sum() + 0.5) / (self.own_total[used].sum() + 1.0))
+
+    def features(self, used: Bools) -> Floats:
+        """Terms, a constant, and one column per kind, shape (R, 5 + 1 + K - 1)."""
+        skills = self.skills(used)[1][self.owner, :, self.kind]
+        skill = ((2 * self.voice - 1) * self.present[self.owner] * skills).sum(axis=1)
+        terms = np.insert(self.plain, TERMS.index("skill"), skill, axis=1)
+        return np.column_stack([terms, self.by_kind(np.arange(len(self.owner)))])
+
+    def by_kind(self, rows: Ints) -> Floats:
+        """A constant and one column per kind of these rows."""
+        return np.column_stack([np.ones(len(rows)), np.eye(len(self.kinds))[self.kind[rows]][:, 1:]])
+
+    def fit(self, features: Floats, center: Floats, rows: Ints) -> Floats:
+        """Weights that maximise the likelihood of these rows, in which every problem counts once."""
+        count = len(self.pools)
+        design = Design(
+            features=features,
+            context=np.zeros((count, 0)),
+            owner=self.owner[rows],
+            right=self.right[rows],
+            weight=np.ones(count),
+        )
+        return maximum(independent(design), center)
+
+
+def fit_fields(
+    table: LabelledTable, crossed: CrossFit, posteriors: Sequence[Posterior], selected: Ints
+) -> FieldFit | None:
+    """Fit the model, or return None if no answer has labelled fields.
+
+    Args:
+        table: labelled problems.
+        crossed: folds of the problems.
+        posteriors: recalibrated posterior of each fold, fitted on the other folds.
+        selected: selected cluster of each problem, shape (P,); -1 for none.
+    """
+    if not any(any(pool.fields) for pool in table.pools):
+        return None
+    rows, best = _rows(table, crossed, posteriors, selected)
+    known, fold = ~np.isnan(rows.right), crossed.fold
+    center, num_kinds = np.concatenate([PRIOR, np.zeros(len(rows.kinds))]), len(rows.kinds)
+    log_odds = np.zeros(len(rows.owner))
+    for number in range(len(posteriors)):
+        used = fold != number
+        features = rows.features(used)
+        learned = np.flatnonzero(known & used[rows.owner])
+        theta = rows.fit(features[learned], center, learned)
+        inside = fold[rows.owner] == number
+        log_odds[inside] = features[inside] @ theta
+    chosen = best[known[best]]
+    given = np.column_stack([log_odds[chosen], rows.by_kind(chosen)])
+    unchanged = np.array([1.0, *np.zeros(num_kinds)])
+    confidence = np.zeros(len(chosen))
+    fold_of = fold[rows.owner[chosen]]
+    for number in range(len(posteriors)):
+        others = fold_of != number
+        confidence[~others] = sigmoid(given[~others] @ rows.fit(given[others], unchanged, chosen[others]))
+    everything = np.ones(len(table.pools), dtype=bool)
+    labelled = np.flatnonzero(known)
+    theta = rows.fit(rows.features(everything)[labelled], center, labelled)
+    slope, *biases = rows.fit(given, unchanged, chosen)
+    theta = slope * theta + np.array([*np.zeros(len(TERMS)), *biases])
+    proven = _proven(table, selected)[rows.owner[chosen]]
+    evidence = [rows.pools[problem] for problem in rows.owner[chosen]]
+    local = chosen - rows.offsets[rows.owner[chosen]]
+    return FieldFit(
+        model=_model(rows, theta),
+        owner=rows.owner[chosen],
+        paths=tuple(
+            own.paths[own.path_of_row[row]] for own, row in zip(evidence, local, strict=True) if own is not None
+        ),
+        confidence=np.where(proven, 1.0, confidence),
+        marginal=np.where(proven, 1.0, sigmoid(rows.plain[chosen, 0])),
+        share=sigmoid(rows.plain[chosen, 1]),
+        right=rows.right[chosen],
+        num_problems=len(table.pools),
+    )
+
+
+def _skills(right: Floats, total: Floats, *, pooled: float) -> tuple[Floats, Floats]:
+    """Shrunk log-odds of authors over all kinds, shape (..., G), and by kind, shape (..., G, K).
+
+    Kind 0 stands for all others, for which the value over all kinds is used.
+    """
+    overall = (right.sum(axis=-1) + SKILL_PRIOR * pooled) / (total.sum(axis=-1) + SKILL_PRIOR)
+    is_known = np.arange(right.shape[-1]) > 0
+    share = (right * is_known + KIND_PRIOR * overall[..., None]) / (total * is_known + KIND_PRIOR)
+    return np.log(overall) - np.log1p(-overall), np.log(share) - np.log1p(-share)
+
+
+def _model(rows: _Rows, theta: Floats) -> FieldModel:
+    everything = np.ones(len(rows.pools), dtype=bool)
+    overall, by_kind = _skills(rows.own_right.sum(axis=0), rows.own_total.sum(axis=0), pooled=rows.pooled(everything))
+    kinds = rows.kinds[1:]
+    return FieldModel(
+        weights=dict(zip(TERMS, theta.tolist(), strict=False)),
+        bias=float(theta[len(TERMS)]),
+        kinds=dict(zip(kinds, theta[len(TERMS) + 1 :].tolist(), strict=True)),
+        skills={
+            author: {"": whole, **dict(zip(kinds, of_kinds[1:], strict=True))}
+            for author, whole, of_kinds in zip(rows.authors, overall.tolist(), by_kind.tolist(), strict=True)
+        },
+    )
+
+
+def _rows(
+    table: LabelledTable, crossed: CrossFit, posteriors: Sequence[Posterior], selected: Ints
+) -> tuple[_Rows, Ints]:
+    """All values of the problems, and the rows of the selected answers' values."""
+    pools, given = _evidence(table, crossed, posteriors, selected)
+    authors, kinds = list(table.table.authors), _kinds(pools)
+    of_author = {name: place for place, name in enumerate(authors)}
+    of_kind = {name: place for place, name in enumerate(kinds)}
+    shape = (len(pools), len(authors), len(kinds))
+    own_right, own_total, present = np.zeros(shape), np.zeros(shape), np.zeros(shape[:2])
+    plain, voice, owner, kind, right, best = [], [], list[int](), list[int](), [], list[Ints]()
+    offsets = np.cumsum([0, *(0 if pool is None else len(pool.values) for pool in pools)])
+    for place, (pool, labelled) in enumerate(zip(pools, table.pools, strict=True)):
+        if pool is None:
+            continue
+        kind_of_path = np.array([of_kind.get(kind_of_field(path), 0) for path in pool.paths])
+        columns = [of_author[author] for author in pool.authors]
+        wide = np.zeros((len(pool.values), len(authors)))
+        wide[:, columns] = pool.voice
+        present[place, columns] = 1.0
+        plain.append(pool.plain)
+        voice.append(wide)
+        owner += [place] * len(pool.values)
+        kind += kind_of_path[pool.path_of_row].tolist()
+        right.append(_verdicts(pool, labelled))
+        for scored, verdicts in zip(labelled.candidates, labelled.fields, strict=True):
+            author = of_author.get(scored.candidate.generator)
+            for path, is_right in verdicts.items() if author is not None else ():
+                cell = (place, author, of_kind.get(kind_of_field(path), 0))
+                own_right[cell] += is_right
+                own_total[cell] += 1
+        if given[place] is not None:
+            best.append(offsets[place] + pool.rows[:, given[place]])
+    rows = _Rows(
+        pools=pools,
+        plain=np.concatenate(plain),
+        voice=np.concatenate(voice),
+        present=present,
+        owner=np.array(owner, dtype=np.intp),
+        kind=np.array(kind, dtype=np.intp),
+        right=np.concatenate(right),
+        own_right=own_right,
+        own_total=own_total,
+        authors=authors,
+        kinds=kinds,
+        offsets=offsets,
+    )
+    return rows, np.concatenate(best) if best else np.empty(0, dtype=np.intp)
+
+
+def _evidence(
+    table: LabelledTable, crossed: CrossFit, posteriors: Sequence[Posterior], selected: Ints
+) -> tuple[list[FieldEvidence | None], list[int | None]]:
+    """Evidence of each problem under the posterior of its fold, and the index of its selected answer."""
+    probability = np.zeros(table.table.num_clusters)
+    of_cluster = crossed.fold[table.table.pool_of_cluster]
+    chosen = np.full(len(table.pools), -1, dtype=np.intp)
+    for number, posterior in enumerate(posteriors):
+        inside = of_cluster == number
+        probability[inside] = posterior.estimates(table.table).probability[inside]
+        given = representatives(table.table, posterior.reference)
+        own = (crossed.fold == number) & (selected >= 0)
+        chosen[own] = given[selected[own]]
+    first = np.cumsum([0, *map(len, table.table.clusters)])
+    pools: list[FieldEvidence | None] = []
+    answers: list[int | None] = []
+    for place, (labelled, clusters) in enumerate(zip(table.pools, table.table.clusters, strict=True)):
+        shares = {cluster.key: float(probability[first[place] + index]) for index, cluster in enumerate(clusters)}
+        pool = field_evidence(labelled.candidates, shares, posteriors[crossed.fold[place]].reference)
+        best = None if chosen[place] < 0 else table.table.candidates[chosen[place]].report.answer
+        pools.append(pool)
+        answers.append(None if pool is None or best is None else pool.answer_of.get(best))
+    return pools, answers
+
+
+def _kinds(pools: Sequence[FieldEvidence | None]) -> list[str]:
+    """Kinds of field with a bias of their own, most frequent first, after an empty name for the others."""
+    counts: Counter[str] = Counter()
+    for pool in pools:
+        counts.update({} if pool is None else dict.fromkeys(map(kind_of_field, pool.paths), 1))
+    return ["", *(kind for kind, count in counts.most_common(MAX_KINDS) if count >= MIN_PROBLEMS)]
+
+
+def _verdicts(pool: FieldEvidence, labelled: LabelledPool) -> Floats:
+    """Whether each value is right, shape (R,). NaN if no candidate with the value has verdicts on its fields."""
+    right = np.full(len(pool.values), math.nan)
+    for scored, verdicts in zip(labelled.candidates, labelled.fields, strict=True):
+        answer = pool.answer_of.get(scored.report.answer or "")
+        if answer is not None and verdicts:
+            # A field that neither the answer nor the reference answer has is rightly missing.
+            right[pool.rows[:, answer]] = [verdicts.get(path, True) for path in pool.paths]
+    return right
+
+
+def _proven(table: LabelledTable, selected: Ints) -> Bools:
+    """Whether an exact constraint proves the selected answer, shape (P,)."""
+    is_proven: Bools = np.append(table.table.proof == 1, False)[selected]
+    return is_proven

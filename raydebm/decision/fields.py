@@ -1,0 +1,257 @@
+"""Probability of each field of a structured answer, from the candidates' values of this field.
+
+Every field (JSON path) is a small problem of its own: its answers are the distinct values among the candidates, and the
+value of a candidate that lacks the field is "missing". The log-odds that a value v is right are
+
+    w . phi(v) + bias + bias of the kind of field,   phi = (answers, votes, skill, energy, penalty)
+
+===========  ==========================================================================================
+``answers``  log-odds of the sum of the posterior over the answers that have the value
+``votes``    log((n_v + 1/2) / (N - n_v + 1/2)), n_v of N candidates having the value
+``skill``    sum over authors of (2 f - 1) logit q, with f the share of the author's candidates that have the value, and
+             q the author's share of right fields of this kind
+``energy``   mean standardised energy of the pool minus the lowest one with the value
+``penalty``  minus the lowest penalty, over the answers with the value, of violations that name the field
+===========  ==========================================================================================
+
+Without a fitted model only ``answers`` counts, with weight 1: the marginal of the answers' posterior, which needs no
+labels of fields. ``calibration.field_fit`` fits the others.
+
+Does not know: gold, files, Ray, HTTP.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from raydebm.decision.evidence.posterior import Belief
+from raydebm.decision.evidence.reference import Reference
+from raydebm.decision.evidence.terms import MAX_Z
+from raydebm.decision.groups import Floats, Ints, sigmoid
+from raydebm.records import FieldBelief, ScoredCandidate
+from raydebm.tasks.fields import MAX_FIELDS, kind_of_field
+
+TERMS = ("answers", "votes", "skill", "energy", "penalty")
+MISSING = ""
+"""Value of a field that a candidate lacks. JSON has no empty text."""
+LOWEST = 1e-4
+"""Minimum of the posterior's marginals and of their complements, before the log-odds are taken."""
+
+
+class FieldModel(BaseModel):
+    """Fitted weights, and the authors' skills at fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    weights: dict[str, float]
+    """By term."""
+    bias: float = 0.0
+    kinds: dict[str, float] = {}
+    """Bias by kind of field (``kind_of_field``); 0 for the others."""
+    skills: dict[str, dict[str, float]] = {}
+    """Log-odds that a field is right, by author and kind of field; under an empty name over all kinds."""
+
+    def skill(self, author: str, kind: str) -> float:
+        """Log-odds that a field of this kind is right, with the author's overall value, then 0, as defaults."""
+        known = self.skills.get(author, {})
+        return known.get(kind, known.get("", 0.0))
+
+    def log_odds(self, evidence: "FieldEvidence") -> Floats:
+        """Log-odds of each value, shape (R,)."""
+        kinds = [kind_of_field(path) for path in evidence.paths]
+        skills = np.array([[self.skill(author, kind) for author in evidence.authors] for kind in kinds])
+        biases = np.array([self.kinds.get(kind, 0.0) for kind in kinds]) + self.bias
+        features = evidence.features(skills[evidence.path_of_row])
+        scores: Floats = features @ [self.weights.get(term, 0.0) for term in TERMS] + biases[evidence.path_of_row]
+        return scores
+
+
+UNFITTED = FieldModel(weights={"answers": 1.0})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FieldEvidence:
+    """Evidence for every value of every field of a pool: F fields, R values of all of them, A distinct answers."""
+
+    paths: list[str]
+    rows: Ints
+    """Row of each field's value in each answer, shape (F, A)."""
+    answer_of: Mapping[str, int]
+    """Index of each answer by its canonical text."""
+    path_of_row: Ints
+    values: list[str]
+    """JSON text of each value, R in total; ``MISSING`` for none."""
+    count: Ints
+    """Number of candidates with the value, shape (R,)."""
+    authors: list[str]
+    voice: Floats
+    """Share of each author's candidates that have the value, shape (R, G)."""
+    plain: Floats
+    """Terms but ``skill``, in their order, shape (R, 4)."""
+
+    def features(self, skills: Floats) -> Floats:
+        """All terms, shape (R, 5), given the log-odds of each author at each row's kind of field, shape (R, G)."""
+        skill = ((2 * self.voice - 1) * skills).sum(axis=1)
+        return np.insert(self.plain, TERMS.index("skill"), skill, axis=1)
+
+
+def field_evidence(
+    pool: Sequence[ScoredCandidate], shares: Mapping[str, float] | None, reference: Reference
+) -> FieldEvidence | None:
+    """Measure the evidence of a pool, or return None if no answer has fields, or all of them too many.
+
+    Args:
+        pool: candidates of one problem.
+        shares: probability of each answer by ``vote_key``. Default: its share of the candidates.
+        reference: statistics of the authors' energies.
+    """
+    usable = [each for each in pool if each.report.fields and each.report.vote_key is not None]
+    if not usable:
+        return None
+    answer_of: dict[str, int] = {}
+    answer = np.array([answer_of.setdefault(each.report.answer or "", len(answer_of)) for each in usable])
+    first = np.unique(answer, return_index=True)[1]
+    paths = list(dict.fromkeys(path for place in first for path in usable[place].report.fields))
+    if len(paths) > MAX_FIELDS:
+        return None
+    num_answers, total = len(first), len(usable)
+    known: dict[tuple[int, str], int] = {}
+    own = [usable[place].report.fields for place in first]
+    rows = np.array(
+        [
+            [known.setdefault((place, fields.get(path, MISSING)), len(known)) for fields in own]
+            for place, path in enumerate(paths)
+        ]
+    )
+    flat, count = rows.ravel(), np.bincount(answer, minlength=num_answers)
+    size, per_path = len(known), len(paths)
+
+    def summed(values: Floats | Ints) -> Floats:
+        return np.bincount(flat, np.tile(values, per_path), size).astype(np.float64)
+
+    votes = summed(count)
+    if shares is None:
+        mass = count / total
+    else:
+        keys = [usable[place].report.vote_key or "" for place in first]
+        of_key = {key: count[[key == other for other in keys]].sum() for key in set(keys)}
+        mass = np.array([shares.get(key, 0.0) * own / of_key[key] for key, own in zip(keys, count, strict=True)])
+    share = np.clip(summed(mass), LOWEST, 1 - LOWEST)
+    names = [each.candidate.generator for each in usable]
+    authors = sorted(set(names))
+    written = np.array([[name == author for author in authors] for name in names], dtype=np.float64)
+    by_answer = np.zeros((num_answers, len(authors)))
+    np.add.at(by_answer, answer, written / written.sum(axis=0))
+    plain = np.column_stack(
+        [
+            np.log(share) - np.log1p(-share),
+            np.log((votes + 0.5) / (total - votes + 0.5)),
+            _energies(usable, answer, rows, size, reference),
+            _penalties([usable[place] for place in first], paths, rows, size),
+        ]
+    )
+    return FieldEvidence(
+        paths=paths,
+        rows=rows,
+        answer_of=answer_of,
+        path_of_row=np.array([place for place, _ in known], dtype=np.intp),
+        values=[value for _, value in known],
+        count=votes.astype(np.intp),
+        authors=authors,
+        voice=np.column_stack([summed(column) for column in by_answer.T]),
+        plain=plain,
+    )
+
+
+def _energies(usable: Sequence[ScoredCandidate], answer: Ints, rows: Ints, size: int, reference: Reference) -> Floats:
+    """The term ``energy``, shape (R,); 0 where nothing with the value was scored."""
+    z = np.full(len(usable), np.nan)
+    for place, each in enumerate(usable):
+        if each.energies is not None:
+            of = reference.author(each.candidate.generator)
+            z[place] = min(max((each.energies.mu - of.center) / of.scale, -MAX_Z), MAX_Z)
+    scored = ~np.isnan(z)
+    if not scored.any():
+        return np.zeros(size)
+    best, lowest = np.full(rows.shape[1], np.inf), np.full(size, np.inf)
+    np.minimum.at(best, answer[scored], z[scored])
+    np.minimum.at(lowest, rows.ravel(), np.tile(best, len(rows)))
+    return np.where(np.isinf(lowest), 0.0, z[scored].mean() - lowest)
+
+
+def _penalties(answers: Sequence[ScoredCandidate], paths: Sequence[str], rows: Ints, size: int) -> Floats:
+    """The term ``penalty``, shape (R,)."""
+    broken = np.zeros(rows.shape)
+    for place, each in enumerate(answers):
+        for violation in each.report.violations:
+            if violation.path:
+                named = [_names(violation.path, path) for path in paths]
+                broken[named, place] += violation.weight * violation.penalty
+    if not broken.any():
+        return np.zeros(size)
+    lowest = np.full(size, np.inf)
+    np.minimum.at(lowest, rows.ravel(), broken.ravel())
+    return -lowest
+
+
+def _names(named: str, path: str) -> bool:
+    """Whether a violation at ``named`` is about the field at ``path``: itself, or a part of it."""
+    return path == named or path.startswith((f"{named}.", f"{named}["))
+
+
+def field_beliefs(
+    pool: Sequence[ScoredCandidate],
+    best: ScoredCandidate | None,
+    *,
+    beliefs: Sequence[Belief],
+    reference: Reference,
+    model: FieldModel = UNFITTED,
+) -> tuple[FieldBelief, ...]:
+    """Fields of the selected answer, with those that only other candidates have; empty without a selection.
+
+    Args:
+        pool: candidates of one problem.
+        best: the selected one.
+        beliefs: beliefs about the pool's answers; empty without a posterior.
+        reference: statistics of the authors' energies.
+        model: fitted weights.
+    """
+    if best is None or not best.report.fields:
+        return ()
+    shares = {belief.cluster.key: belief.probability for belief in beliefs} or None
+    evidence = field_evidence(pool, shares, reference)
+    if evidence is None:
+        return ()
+    probability = sigmoid(model.log_odds(evidence))
+    selected = evidence.rows[:, evidence.answer_of[best.report.answer or ""]]
+    confidence = np.ones(len(selected)) if best.report.proof else probability[selected]
+    others = probability.copy()
+    others[selected] = -1.0
+    order = np.lexsort((-others, evidence.path_of_row))
+    runner_up = order[np.searchsorted(evidence.path_of_row[order], np.arange(len(evidence.paths)))]
+    return tuple(
+        FieldBelief(
+            path=path,
+            **_value(evidence.values[row]),
+            confidence=sure,
+            num_candidates=int(evidence.count[row]),
+            runner_up=_value(evidence.values[other])["value"] if other != row else None,
+            runner_up_confidence=min(float(probability[other]), 1 - sure) if other != row else None,
+        )
+        for path, row, sure, other in zip(
+            evidence.paths, selected.tolist(), confidence.tolist(), runner_up.tolist(), strict=True
+        )
+    )
+
+
+def _value(text: str) -> dict[str, Any]:
+    return {"value": None, "is_missing": True} if text == MISSING else {"value": json.loads(text)}
+
+
+def to_review(fields: Sequence[FieldBelief], tau_field: float) -> tuple[str, ...]:
+    """Paths of the fields whose confidence is below ``tau_field``."""
+    return tuple(field.path for field in fields if field.confidence < tau_field)

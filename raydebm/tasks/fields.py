@@ -1,0 +1,124 @@
+"""Fields of a structured answer: the leaves of a JSON value by path.
+
+A path is ``total``, ``seller.name`` or ``items[0].price``; a key that is no plain name is written as ``["a.b"]``, and
+an item of a list with a key column (``x-key`` in the schema) as ``items[sku="A1"].price``.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from raydebm.records import Problem
+from raydebm.tasks.constraints.expressions import EvaluationError
+from raydebm.tasks.constraints.json_values import is_number, key_of
+
+MAX_FIELDS = 500
+"""An answer with more leaves has no fields: nobody reviews that many, and a request must stay fast."""
+MAX_DEPTH = 16
+"""Anything nested more deeply is one leaf."""
+KEY = "x-key"
+"""Keyword of a list's schema: the property that identifies an item."""
+
+_NAME = re.compile(r"[\w-]+")
+_ITEM = re.compile(r'\[(?:\d+|[\w-]+=(?:"(?:[^"\\]|\\.)*"|[^\]"]*))\]')
+
+
+@runtime_checkable
+class HasFields(Protocol):
+    """A task whose answers are objects or lists, so that each field has a probability of its own."""
+
+    def fields(self, problem: Problem, answer: Any) -> Mapping[str, Any]:
+        """JSON values of a parsed answer by path; empty for a problem without fields."""
+        ...
+
+
+def leaves(answer: Any, schema: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Leaves of an object or a list by path, in document order.
+
+    Empty objects and lists are leaves.
+
+    Args:
+        answer: a JSON value.
+        schema: its JSON Schema, for the key columns of lists.
+
+    Returns:
+        An empty mapping for a bare value, and for more than ``MAX_FIELDS`` leaves.
+    """
+    if not isinstance(answer, dict | list):
+        return {}
+    found: dict[str, Any] = {}
+    for path, value in _walk("", answer, schema or {}, MAX_DEPTH):
+        if len(found) == MAX_FIELDS:
+            return {}
+        found[path] = value
+    return found
+
+
+def _walk(path: str, value: Any, schema: Any, depth: int) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, dict | list) or not value or depth == 0:
+        yield path, value
+        return
+    schema = schema if isinstance(schema, Mapping) else {}
+    if isinstance(value, dict):
+        properties = schema.get("properties")
+        parts = [(_below(path, name), value[name], _of(properties, name)) for name in value]
+    else:
+        names = _item_names(value, schema.get(KEY))
+        parts = [(f"{path}[{name}]", item, schema.get("items")) for name, item in zip(names, value, strict=True)]
+    for place, part, below in parts:
+        yield from _walk(place, part, below, depth - 1)
+
+
+def _of(properties: Any, name: str) -> Any:
+    return properties.get(name) if isinstance(properties, Mapping) else None
+
+
+def _below(path: str, name: str) -> str:
+    if not _NAME.fullmatch(name):
+        return f"{path}[{json.dumps(name, ensure_ascii=False)}]"
+    return f"{path}.{name}" if path else name
+
+
+def _item_names(items: Sequence[Any], key: Any) -> list[str]:
+    """Names of a list's items: by key where every item has a different one, else by position."""
+    if isinstance(key, str):
+        keys = [item.get(key) if isinstance(item, dict) else None for item in items]
+        names = [f"{key}={value_key(value)}" for value in keys if isinstance(value, str) or is_number(value)]
+        if len(set(names)) == len(items):
+            return names
+    return [str(place) for place in range(len(items))]
+
+
+def value_key(value: Any) -> str:
+    """Canonical JSON text of a leaf; equal values have equal texts (1 equals 1.0)."""
+    try:
+        return key_of(value)
+    except EvaluationError:  # NaN, or nested too deeply
+        return json.dumps(str(value)[:200])
+
+
+def kind_of_field(path: str) -> str:
+    """The path with ``[*]`` for every item of a list, such as ``items[*].price``."""
+    return _ITEM.sub("[*]", path)
+
+
+def compare_fields(found: Mapping[str, Any], gold: Mapping[str, Any], *, tolerance: float = 0.0) -> dict[str, bool]:
+    """Verdict on each field of an answer or of the reference answer. A field that only one of them has is wrong.
+
+    Args:
+        found: leaves of the answer.
+        gold: leaves of the reference answer.
+        tolerance: largest difference of equal numbers.
+    """
+    return {
+        path: path in found and path in gold and _is_same(found[path], gold[path], tolerance)
+        for path in dict.fromkeys([*gold, *found])
+    }
+
+
+def _is_same(value: Any, wanted: Any, tolerance: float) -> bool:
+    if value_key(value) == value_key(wanted):
+        return True
+    # Decimal fractions are not exact in binary: 10.01 - 10.00 is above 0.01 by rounding alone.
+    return is_number(value) and is_number(wanted) and abs(value - wanted) <= tolerance * (1 + 1e-9)
