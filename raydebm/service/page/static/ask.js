@@ -2,7 +2,7 @@
 
 import { ApiError, announce, byId, count, decisionBadge, duration, el, fetchJson, fill, money, number, plural, showError, streamEvents }
   from "./base.js";
-import { answerList, badge, candidateRows, checksInWords, confidenceSentence, facts, guaranteeNote, outcomeForm, passList, place,
+import { answerList, badge, candidateRows, checksInWords, confidenceSentence, facts, fieldTable, guaranteeNote, outcomeForm, passList, place,
   probability, stopSentence } from "./view.js";
 
 const SETTINGS = {
@@ -229,7 +229,7 @@ function drawDecision(result) {
     el("p", { class: "confidence" }, confidenceSentence(result, result.candidates.length) ?? checked),
     result.record_id && best ? outcomeForm(result.record_id, best.answer ?? "") : null,
     stopSentence(result) ? el("p", { class: "muted" }, stopSentence(result)) : null,
-    guaranteeNote(result.guarantee),
+    guaranteeNote(result.guarantee), fieldTable(result),
     el("h3", {}, accepted ? "Why it was accepted" : "Why no answer is given"), el("p", { class: "text-block" }, result.reason),
     !accepted && best ? el("p", { class: "muted break" }, `The candidate it would have been: ${best.answer ?? "\u2013"}`) : null,
     troubled.length ? el("ul", { class: "notice notice-warning small" }, troubled.map((found) => el("li", {},

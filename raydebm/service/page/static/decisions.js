@@ -2,7 +2,7 @@
 
 import { NONE, announce, byId, count, decisionBadge, duration, el, fetchJson, fill, money, number, outcomeBadge, plural, showError, time }
   from "./base.js";
-import { answerList, candidateRows, confidenceSentence, facts, guaranteeNote, outcomeForm, passList, probability, stopSentence }
+import { answerList, candidateRows, confidenceSentence, facts, fieldTable, guaranteeNote, outcomeForm, passList, probability, stopSentence }
   from "./view.js";
 
 const FILTERS = ["text", "decision", "outcome", "task", "generator", "since", "until", "policy_id", "request_id"];
@@ -138,7 +138,7 @@ async function showOne(id, signal) {
   });
   const best = record.candidates.find((candidate) => candidate.candidate_id === record.selected) ?? null;
   const words = [confidenceSentence(record, record.num_candidates), stopSentence(record), `${record.reason}.`].filter(Boolean);
-  const { posterior, prices, guarantee, ...settings } = record.policy;
+  const { posterior, prices, guarantee, fields, field_guarantee, ...settings } = record.policy;
   const values = (found) => Object.entries(found).map(([name, value]) => [name, String(value ?? NONE)]);
   fill(byId("details"),
     el("section", { class: "card stack-small" },
@@ -146,7 +146,7 @@ async function showOne(id, signal) {
         el("span", { class: "muted small" }, time(record.time), ` · ${record.task}`)),
       el("h2", { class: "break" }, record.title || "(no text)"),
       el("p", { class: "answer" }, best ? record.answer ?? "no answer" : "nothing could be selected"),
-      words.map((each) => el("p", { class: "break" }, each)), guaranteeNote(record.guarantee),
+      words.map((each) => el("p", { class: "break" }, each)), guaranteeNote(record.guarantee), fieldTable(record),
       outcomeForm(record.record_id, best ? best.answer ?? "" : null), outcomes(record),
       facts([["written by", record.generator], ["confidence", probability(record.confidence)], ["E", number(record.energy)],
         ["mu", number(record.mu)], ["sigma", number(record.sigma)], ["penalty", number(record.penalty)], ["signal", number(record.signal)],

@@ -47,11 +47,11 @@ export function stopSentence({ stop_reason: reason, stop_words: words, num_plann
   return `Stopped after ${count(drawn)} of ${plural(planned, "sample")}: ${words}.${tokens ? ` About ${plural(tokens, "token")} saved.` : ""}`;
 }
 
-/** What is promised, as a paragraph with a badge; null where nothing is. */
-export function guaranteeNote(guarantee) {
+/** What is promised about some things, as a paragraph with a badge; null where nothing is. */
+export function guaranteeNote(guarantee, things = "answers given out") {
   if (!guarantee) return null;
   const percentage = (share) => `${Number((100 * share).toPrecision(3))} %`;
-  const promise = `at most ${percentage(guarantee.max_error)} of the answers given out are wrong, with confidence `
+  const promise = `at most ${percentage(guarantee.max_error)} of the ${things} are wrong, with confidence `
     + `${percentage(guarantee.confidence)} from ${plural(guarantee.problems, guarantee.outcomes ? "reported outcome" : "labelled problem")}`;
   const [kind, sign, word, rest] = guarantee.suspended
     ? ["violation", "!", "suspended", `The promise is not claimed at present: ${guarantee.reason ?? "no reason is given"}`]
@@ -94,6 +94,29 @@ function evidence({ answer, evidence: { base = 0, ...terms } }) {
     el("table", { class: "evidence" }, el("tbody", {},
       rows.map(([name, value]) => row(TERMS[name] ?? name.replace(/^score:/, "score by "), value)),
       row("log-odds in all", rows.reduce((sum, [, value]) => sum + value, 0)))));
+}
+
+// ---- fields ---------------------------------------------------------------------------------------------------------
+
+/** Fields of a structured answer, tinted by confidence, those to review first; null where there are none. */
+export function fieldTable({ fields, review, field_guarantee: guarantee }) {
+  if (!fields?.length) return null;
+  const flagged = new Set(review);
+  const text = (value, missing) => (missing ? "missing" : JSON.stringify(value));
+  const tint = (field) => (flagged.has(field.path) ? "low" : field.confidence < 0.99 ? "middle" : "high");
+  const row = (field) => el("tr", { class: `field-${tint(field)}` },
+    el("th", { scope: "row", class: "break" }, field.path),
+    el("td", { class: "break" }, text(field.value, field.is_missing),
+      flagged.has(field.path) ? [" ", badge("violation", "!", "review")] : null,
+      field.runner_up_confidence === null ? null
+        : el("p", { class: "small muted" }, `or ${text(field.runner_up)}, p ${probability(field.runner_up_confidence)}`)),
+    el("td", { class: "number" }, probability(field.confidence)), el("td", { class: "number" }, count(field.num_candidates)));
+  const head = ["field", "value", "p", "candidates"].map((name) => el("th", { scope: "col" }, name));
+  const ordered = [...fields].sort((a, b) => flagged.has(b.path) - flagged.has(a.path));
+  return el("details", { class: "small", open: review.length > 0 },
+    el("summary", {}, `${plural(fields.length, "field")}, ${count(review.length)} to review`),
+    guaranteeNote(guarantee, "fields that are not flagged"),
+    el("table", { class: "fields" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, ordered.map(row))));
 }
 
 // ---- passes and candidates ------------------------------------------------------------------------------------------
