@@ -1,0 +1,259 @@
+"""Probability of each field: the marginal, the terms, missing fields, the fit and its guarantee."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from raydebm.config import DecisionConfig
+from raydebm.decision.calibration.field_fit import FieldFit
+from raydebm.decision.calibration.policy_fit import LabelledProblems, fit_policy
+from raydebm.decision.evidence.fitting import LabelledPool
+from raydebm.decision.evidence.posterior import Belief
+from raydebm.decision.evidence.reference import PLAIN
+from raydebm.decision.fields import FieldModel, field_beliefs, field_evidence, to_review
+from raydebm.decision.policy import Policy
+from raydebm.decision.table import Cluster
+from raydebm.errors import ConfigError
+from raydebm.records import Candidate, ConstraintReport, Energies, ScoredCandidate, Violation
+
+CERTIFIED = {"max_error": 0.02, "confidence": 0.9, "certified": True, "problems": 50, "thresholds": [0.8, 0.9]}
+
+
+def scored(name, fields, *, author="ann", mu=None, violations=(), proof=None):
+    answer = json.dumps(fields)
+    return ScoredCandidate(
+        candidate=Candidate(candidate_id=name, task="t", problem_id="p", generator=author, text=answer),
+        report=ConstraintReport(
+            candidate_id=name, answer=answer, vote_key=answer, penalty=0.0, violations=violations, proof=proof,
+            fields={path: json.dumps(value) for path, value in fields.items()},
+        ),
+        energies=None if mu is None else Energies(candidate_id=name, members=(mu,)),
+    )  # fmt: skip
+
+
+def belief(each, probability):
+    cluster = Cluster(key=each.report.vote_key, rows=(0,), proof=None)
+    return Belief(cluster=cluster, best=each, candidates=(each,), probability=probability, contributions={})
+
+
+def beliefs_about(pool, *probabilities, model=None):
+    beliefs = [belief(each, p) for each, p in zip(pool, probabilities, strict=False)]
+    given = {} if model is None else {"model": model}
+    return {each.path: each for each in field_beliefs(pool, pool[0], beliefs=beliefs, reference=PLAIN, **given)}
+
+
+A = scored("1", {"total": 3, "date": "x"})
+B = scored("2", {"total": 3, "date": "y"}, author="bob")
+
+
+def test_without_a_model_a_value_has_the_sum_of_the_answers_that_have_it():
+    fields = beliefs_about([A, B], 0.6, 0.3)
+
+    assert fields["total"].confidence == pytest.approx(0.9)
+    assert fields["total"].runner_up_confidence is None
+    assert fields["date"].confidence == pytest.approx(0.6)
+    assert (fields["date"].value, fields["date"].runner_up) == ("x", "y")
+    assert fields["date"].runner_up_confidence == pytest.approx(0.3)
+    assert fields["total"].num_candidates == 2
+
+
+def test_without_a_posterior_a_value_has_its_share_of_the_candidates():
+    assert beliefs_about([A, A, B])["date"].confidence == pytest.approx(2 / 3)
+
+
+def test_candidates_of_one_answer_share_its_probability():
+    """Two texts count as one answer, but differ in a field that the answer's key leaves out."""
+    one, other = A, scored("2", {"total": 3, "date": "y"})
+    object.__setattr__(other.report, "vote_key", one.report.vote_key)
+
+    fields = {each.path: each for each in field_beliefs([one, other], one, beliefs=[belief(one, 0.8)], reference=PLAIN)}
+
+    assert fields["date"].confidence == pytest.approx(0.4)
+    assert fields["total"].confidence == pytest.approx(0.8)
+
+
+def test_a_field_that_only_others_have_is_missing():
+    fields = beliefs_about([A, scored("2", {"total": 3, "date": "x", "tip": 1})], 0.7, 0.2)
+
+    assert fields["tip"].is_missing
+    assert fields["tip"].value is None
+    assert fields["tip"].confidence == pytest.approx(0.7)
+    assert fields["tip"].runner_up == 1
+
+
+def test_the_fields_of_a_proven_answer_are_certain():
+    proven = scored("1", {"total": 3}, proof=True)
+
+    assert beliefs_about([proven, scored("2", {"total": 4})], 1.0, 0.0)["total"].confidence == 1.0
+
+
+def test_no_selection_and_an_unstructured_answer_have_no_fields():
+    assert field_beliefs([A], None, beliefs=[], reference=PLAIN) == ()
+    assert field_beliefs([bare := scored("1", {})], bare, beliefs=[], reference=PLAIN) == ()
+
+
+def term(name, pool, of=lambda row: row):
+    model = FieldModel(weights={name: 1.0}, skills={"ann": {"": 1.0, "total": 2.0}, "bob": {"": 0.5}})
+    evidence = field_evidence(pool, None, PLAIN)
+    scores = model.log_odds(evidence)
+    return {
+        (evidence.paths[path], value): float(score)
+        for path, value, score in zip(evidence.path_of_row, evidence.values, scores, strict=True)
+    }
+
+
+def test_votes_are_smoothed_log_odds():
+    assert term("votes", [A, A, A, B])["date", '"x"'] == pytest.approx(math.log(3.5 / 1.5))
+
+
+def test_authors_speak_once_each_with_their_skill_at_the_kind_of_field():
+    """Half of ann's candidates and none of bob's have x: (2 / 2 - 1) * 1.0 + (0 - 1) * 0.5. Both have 3: 2.0 + 0.5."""
+    terms = term("skill", [A, scored("3", {"total": 3, "date": "y"}), B])
+
+    assert terms["date", '"x"'] == pytest.approx(-0.5)
+    assert terms["total", "3"] == pytest.approx(2.5)
+
+
+def test_energy_is_the_pool_mean_minus_the_lowest_with_the_value():
+    pool = [scored("1", {"a": 1}, mu=1.0), scored("2", {"a": 1}, mu=-1.0), scored("3", {"a": 2}, mu=3.0)]
+
+    assert term("energy", pool) == {("a", "1"): pytest.approx(2.0), ("a", "2"): pytest.approx(-2.0)}
+
+
+def test_a_penalty_counts_where_its_violation_names_the_field_and_every_answer_with_the_value_breaks_it():
+    broken = Violation(constraint="c", penalty=0.5, weight=2.0, message="m", path="items")
+    pool = [
+        scored("1", {"items[0]": 1, "items[1]": 2, "itemsize": 3}, violations=(broken,)),
+        scored("2", {"items[0]": 1, "items[1]": 9, "itemsize": 3}),
+    ]
+
+    terms = term("penalty", pool)
+
+    assert terms["items[1]", "2"] == -1.0
+    assert terms["items[0]", "1"] == terms["itemsize", "3"] == 0.0
+
+
+def test_too_many_fields_over_all_candidates_are_none():
+    pool = [scored(str(number), {f"f{number}-{place}": 1 for place in range(300)}) for number in range(2)]
+
+    assert field_beliefs(pool, pool[0], beliefs=[], reference=PLAIN) == ()
+
+
+def test_fields_below_the_threshold_are_to_be_reviewed():
+    assert to_review(tuple(beliefs_about([A, B], 0.6, 0.3).values()), 0.8) == ("date",)
+
+
+def test_another_threshold_of_fields_voids_their_guarantee_alone():
+    answers = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 50}
+    policy = Policy(tau_field=0.8, field_guarantee=CERTIFIED, guarantee=answers)
+
+    assert policy.changed({"tau_field": 0.9}).field_guarantee["certified"]
+    changed = policy.changed({"tau_field": 0.95})
+    assert (changed.field_guarantee["certified"], changed.guarantee["certified"]) == (False, True)
+    assert "tau_field" in changed.field_guarantee["reason"]
+
+
+def test_another_rule_voids_both_guarantees():
+    changed = Policy(field_guarantee=CERTIFIED, guarantee=CERTIFIED).changed({"lambda": 2.0})
+
+    assert not changed.field_guarantee["certified"]
+    assert not changed.guarantee["certified"]
+
+
+def test_the_loss_of_a_problem_is_the_share_of_wrong_fields_that_are_not_flagged():
+    fit = FieldFit(
+        model=FieldModel(weights={}), owner=np.array([0, 0, 0, 2]), paths=("a", "b", "c", "a"),
+        confidence=np.array([0.9, 0.8, 0.5, 0.4]), marginal=np.zeros(4), share=np.zeros(4),
+        right=np.array([1.0, 0.0, 0.0, 1.0]), num_problems=3,
+    )  # fmt: skip
+
+    shown, losses = fit.losses(0.8)
+
+    assert shown.tolist() == [math.inf, -math.inf, -math.inf]
+    assert losses.tolist() == [0.5, 0.0, 0.0]
+
+
+def simulated(number, rng):
+    """Six fields, right with probability 0.95, 0.8 and 0.6 by author and field: ann, bob and cy."""
+    gold = {f"f{place}": int(rng.integers(5)) for place in range(6)}
+    candidates, verdicts = [], []
+    for author, skill in {"ann": 0.95, "bob": 0.8, "cy": 0.6}.items():
+        for sample in range(2):
+            wrong = rng.random(6) > skill - 0.3 * (np.arange(6) == 5)
+            fields = {
+                path: (value + int(rng.integers(1, 5))) % 5 if is_wrong else value
+                for (path, value), is_wrong in zip(gold.items(), wrong, strict=True)
+            }
+            candidates.append(scored(f"{number}-{author}-{sample}", fields, author=author))
+            verdicts.append({path: fields[path] == value for path, value in gold.items()})
+    worth = np.array([float(all(each.values())) for each in verdicts])
+    return LabelledPool(problem_id=str(number), candidates=candidates, worth=worth, fields=verdicts)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    rng = np.random.default_rng(0)
+    problems = LabelledProblems(pools=[simulated(number, rng) for number in range(150)], task="t", outcome="correct")
+    return fit_policy(problems, base=Policy(max_passes=1), config=DecisionConfig(max_field_error=0.05))
+
+
+def test_the_fit_is_calibrated_on_problems_that_it_did_not_see(fitted):
+    fields = fitted.fields
+    bins = np.array_split(np.argsort(fields.confidence), 10)
+    gaps = [abs(fields.confidence[rows].mean() - fields.right[rows].mean()) for rows in bins]
+
+    assert len(fields.right) == 150 * 6
+    assert np.mean(gaps) < 0.04
+    assert ((fields.confidence - fields.right) ** 2).mean() < ((fields.share - fields.right) ** 2).mean()
+
+
+def test_the_fit_learns_who_is_good_and_which_field_is_hard(fitted):
+    model = fitted.policy.fields
+
+    assert model.skill("ann", "f0") > model.skill("bob", "f0") > model.skill("cy", "f0")
+    assert model.skill("ann", "f5") < model.skill("ann", "f0")
+    assert model.kinds["f5"] < model.kinds["f0"]
+
+
+def test_the_certified_threshold_is_the_policy_s_and_keeps_the_error(fitted):
+    policy = fitted.policy
+    shown, losses = fitted.fields.losses(policy.tau_field)
+
+    assert policy.field_guarantee["certified"]
+    assert policy.tau_field in policy.field_guarantee["thresholds"]
+    assert losses[shown > 0].mean() < 0.05
+
+
+def test_the_model_gives_live_what_the_fit_gave(fitted):
+    """The live confidence in a problem of the fit is near its cross-fitted one: the same weights, fold for fold."""
+    pool = simulated(0, np.random.default_rng(0)).candidates
+    best = pool[0]
+    fields = field_beliefs(
+        pool,
+        best,
+        beliefs=fitted.policy.posterior.beliefs(pool).beliefs,
+        reference=fitted.policy.posterior.reference,
+        model=fitted.policy.fields,
+    )
+
+    assert [each.path for each in fields] == [f"f{place}" for place in range(6)]
+    assert all(0 < each.confidence < 1 for each in fields)
+
+
+def test_a_policy_with_a_model_is_read_as_it_was_written(fitted):
+    assert Policy.from_json(json.loads(json.dumps(fitted.policy.to_json()))).fields == fitted.policy.fields
+
+
+def test_a_guarantee_on_fields_needs_fields():
+    rng = np.random.default_rng(0)
+    pools = [simulated(number, rng) for number in range(4)]
+    bare = [LabelledPool(problem_id=each.problem_id, candidates=each.candidates, worth=each.worth) for each in pools]
+
+    with pytest.raises(ConfigError, match=r"max_field_error is 0\.1.*labelled fields"):
+        fit_policy(
+            LabelledProblems(pools=bare, task="t", outcome="correct"),
+            base=Policy(max_passes=1),
+            config=DecisionConfig(max_field_error=0.1),
+        )

@@ -1,0 +1,122 @@
+"""Fields of a structured answer: paths, keys, kinds, verdicts."""
+
+import json
+import math
+
+import pytest
+
+from raydebm.records import Candidate, Gold, Problem
+from raydebm.tasks.declared import DeclaredTask
+from raydebm.tasks.fields import MAX_FIELDS, compare_fields, kind_of_field, leaves, value_key
+from raydebm.tasks.labels import label_candidate
+from raydebm.testing import check
+
+ITEMS = {"properties": {"items": {"type": "array", "x-key": "sku"}}}
+
+
+def test_leaves_are_named_by_their_path_in_document_order():
+    answer = {"total": 3, "seller": {"name": "Ada"}, "items": [{"price": 1}, {"price": 2}], "notes": []}
+
+    assert list(leaves(answer).items()) == [
+        ("total", 3), ("seller.name", "Ada"), ("items[0].price", 1), ("items[1].price", 2), ("notes", []),
+    ]  # fmt: skip
+
+
+def test_a_key_that_is_no_name_is_quoted():
+    assert list(leaves({"a.b": 1, 'say "x"': 2, "": 3, "Zoë": 4})) == ['["a.b"]', '["say \\"x\\""]', '[""]', "Zoë"]
+
+
+def test_items_with_a_key_column_are_named_by_it():
+    answer = {"items": [{"sku": "B", "price": 2}, {"sku": "A", "price": 1}]}
+
+    assert leaves(answer, ITEMS)['items[sku="A"].price'] == 1
+
+
+@pytest.mark.parametrize(
+    "items",
+    [[{"sku": "A"}, {"sku": "A"}], [{"sku": "A"}, {"price": 1}], [{"sku": None}], ["A"], [{"sku": ["A"]}]],
+    ids=["twice", "missing", "null", "no object", "a list"],
+)
+def test_items_without_different_keys_are_named_by_position(items):
+    assert all(path.startswith(("items[0]", "items[1]")) for path in leaves({"items": items}, ITEMS))
+
+
+@pytest.mark.parametrize("answer", ["text", 3, None, True])
+def test_a_bare_value_has_no_fields(answer):
+    assert leaves(answer) == {}
+
+
+def test_too_many_leaves_are_none():
+    assert len(leaves(list(range(MAX_FIELDS)))) == MAX_FIELDS
+    assert leaves(list(range(MAX_FIELDS + 1))) == {}
+
+
+def test_a_deep_value_ends_in_one_leaf():
+    deep = current = {}
+    for _ in range(100):
+        current["a"] = current = {}
+
+    (path,) = leaves(deep)
+    assert path == ".".join(["a"] * 16)
+
+
+def test_values_have_one_text_whatever_their_form():
+    assert value_key(1) == value_key(1.0) == "1"
+    assert value_key({"b": 1, "a": 2}) == value_key({"a": 2, "b": 1})
+    assert value_key(math.nan) == '"nan"'
+
+
+def test_the_kind_of_a_field_forgets_the_item():
+    assert kind_of_field("items[12].price") == kind_of_field('items[sku="a]b"].price') == "items[*].price"
+    assert kind_of_field('["a.b"]') == '["a.b"]'
+
+
+def test_a_field_that_only_one_side_has_is_wrong():
+    assert compare_fields({"a": 1, "b": 2}, {"a": 1, "c": 3}) == {"a": True, "c": False, "b": False}
+
+
+def test_numbers_within_the_tolerance_are_equal_and_texts_are_not():
+    found, gold = {"total": 10.01, "id": "10.01"}, {"total": 10.0, "id": "10.0"}
+
+    assert compare_fields(found, gold, tolerance=0.01) == {"total": True, "id": False}
+
+
+INVOICE = {
+    "name": "invoice",
+    "instructions": "Answer in JSON.",
+    "prompt": "{text}",
+    "output": {"format": "json", "schema": {"type": "object"}},
+    "constraints": [
+        {"name": "sum", "rule": "sum", "value": "answer.items[].price", "equal": "answer.total"},
+        {"name": "positive", "rule": "compare", "value": "answer.total", "at_least": 0},
+    ],
+    "gold": {"field": "gold", "match": "json", "tolerance": 0.005},
+}
+
+
+def test_a_declared_json_task_gives_fields_and_the_field_of_a_violation():
+    report = check(DeclaredTask(INVOICE), '{"text": "t"}', '{"total": -1.0, "items": [{"price": 2}]}')
+
+    assert report.fields == {"total": "-1", "items[0].price": "2"}
+    assert [violation.path for violation in report.violations] == ["items", "total"]
+
+
+def test_a_label_has_a_verdict_on_every_field_of_answer_and_gold():
+    task, problem = DeclaredTask(INVOICE), Problem(task="invoice", problem_id="p", prompt="t", data={"text": "t"})
+    gold = Gold(task="invoice", problem_id="p", value={"answer": {"total": 3.0, "date": "2026-01-02"}})
+    text = json.dumps({"total": 3.004, "extra": 1})
+
+    label = label_candidate(
+        task, problem, gold, Candidate(candidate_id="c", task="invoice", problem_id="p", generator="g", text=text)
+    )
+
+    assert label.verdict == "incorrect"
+    assert label.fields == {"total": True, "date": False, "extra": False}
+
+
+def test_json_answers_within_the_tolerance_are_correct():
+    task, problem = DeclaredTask(INVOICE), Problem(task="invoice", problem_id="p", prompt="t", data={"text": "t"})
+    gold = Gold(task="invoice", problem_id="p", value={"answer": {"total": 3.0}})
+    candidate = Candidate(candidate_id="c", task="invoice", problem_id="p", generator="g", text='{"total": 3.004}')
+
+    assert label_candidate(task, problem, gold, candidate).verdict == "correct"
