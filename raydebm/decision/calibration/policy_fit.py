@@ -185,7 +185,7 @@ def _with_fields(fit: PolicyFit, fields: FieldFit | None, config: DecisionConfig
         if config.max_field_error is not None:
             raise ConfigError(
                 f"decision.max_field_error is {config.max_field_error:g}, and no answer has labelled fields; the task "
-                "needs structured answers, and reference answers for them (docs/tutorials/fields.md)"
+                "needs structured answers, and reference answers for them"
             )
         return fit
     policy = fit.policy.replaced(fields=fields.model)
