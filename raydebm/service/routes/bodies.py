@@ -535,7 +535,10 @@ def details_of(record: DecisionRecord, beliefs: Sequence[Belief], suspended: str
             )
             for belief in beliefs[:MAX_ANSWERS]
         ],
-        "guarantee": guarantee_body(record.policy, suspended),
+        "fields": list(record.outcome.fields),
+        "review": list(to_review(record.outcome.fields, record.policy.tau_field)),
+        "field_guarantee": guarantee_body(record.policy.field_guarantee, None),
+        "guarantee": guarantee_body(record.policy.guarantee, suspended),
         "policy": record.policy.to_json(),
         "seed": record.seed,
         "versions": dict(record.versions),
@@ -543,9 +546,9 @@ def details_of(record: DecisionRecord, beliefs: Sequence[Belief], suspended: str
     }
 
 
-def guarantee_body(policy: Policy, suspended: str | None) -> GuaranteeBody | None:
-    """The policy's guarantee with the reason of its suspension, if there are any."""
-    if policy.guarantee is None:
+def guarantee_body(guarantee: Mapping[str, Any] | None, suspended: str | None) -> GuaranteeBody | None:
+    """A policy's guarantee with the reason of its suspension, if there are any."""
+    if guarantee is None:
         return None
     why = {} if suspended is None else {"suspended": True, "reason": suspended}
     return GuaranteeBody.model_validate({**guarantee, **why})

@@ -43,7 +43,7 @@ from raydebm.service.routes.streams import (
     request_events,
     while_connected,
 )
-from raydebm.service.settings import ChatOverrides
+from raydebm.service.settings import Bundle, ChatOverrides
 from raydebm.service.spending import Account
 from raydebm.tasks.base import Task
 from raydebm.tasks.constraints.expressions import EvaluationError
@@ -86,11 +86,11 @@ async def asked(
     # Checking a schema is slow, and other requests go on meanwhile.
     form = await asyncio.to_thread(json_form, wanted) if wanted and wanted.json_schema else json_form(wanted)
     facts = {"request_id": state.request_id, "received": state.received, "account": state.account}
-    return *chat_context(service, body, **facts), form
+    return *chat_context(service.bundle, body, **facts), form
 
 
 def chat_context(
-    service: TriageService,
+    bundle: Bundle,
     request: ChatRequest,
     *,
     request_id: str,
@@ -107,15 +107,15 @@ def chat_context(
             message = f"{name!r} belongs in the body's raydebm object: extra_body={{'raydebm': {{{name!r}: ...}}}}"
             raise ServiceError(message, 400, "misplaced_parameter", name)
         require_neutral(name, value, _NEUTRAL)
-    task_name, policy = parse_model(service.bundle, request.model)
-    overrides = merged_overrides(service.bundle, request.raydebm, policy=policy)
+    task_name, policy = parse_model(bundle, request.model)
+    overrides = merged_overrides(bundle, request.raydebm, policy=policy)
     conversation = read_conversation(request.messages)
     wanted = request.response_format
     if wanted is not None and wanted.type != "text" and overrides.on_abstain == "text":
         message = "on_abstain 'text' answers in words, which response_format rules out; use 'refuse', 'best' or 'error'"
         raise ServiceError(message, 400, "bad_override", "on_abstain")
     context = request_context(
-        service.bundle,
+        bundle,
         overrides if overrides.seed is not None else overrides.model_copy(update={"seed": request.seed}),
         request_id=request_id,
         task_name=task_name,
