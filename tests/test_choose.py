@@ -324,7 +324,7 @@ def test_the_service_decides_the_same(run, chooser, profile, tau_answer):
         PROBLEM, [(text, author) for author in texts for text in texts[author]]
     )
 
-    text = served.best.candidate.text if served.decision == "accept" else None
+    text = served.outcome.best.candidate.text if served.decision == "accept" else None
     assert (choice.decision, choice.answer, choice.text) == (served.decision, served.answer, text)
     assert choice.reason == served.reason
 

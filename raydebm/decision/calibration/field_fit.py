@@ -186,7 +186,7 @@ def fit_fields(
 def _skills(right: Floats, total: Floats, *, pooled: float) -> tuple[Floats, Floats]:
     """Shrunk log-odds of authors over all kinds, shape (..., G), and by kind, shape (..., G, K).
 
-    Kind 0 stands for all others, for which the value over all kinds is used.
+    Kind 0 is every other kind, for which the value over all kinds is used.
     """
     overall = (right.sum(axis=-1) + SKILL_PRIOR * pooled) / (total.sum(axis=-1) + SKILL_PRIOR)
     is_known = np.arange(right.shape[-1]) > 0
