@@ -21,14 +21,14 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 49_770,
-    "modules": 304,
-    "test lines": 39_330,
+    "source lines": 50_550,
+    "modules": 307,
+    "test lines": 39_590,
     "benchmark lines": 2_510,
     "client lines": 450,
-    "document lines outside docs/log": 5_680,
-    "tracked bytes": 15_890_000,
-    "recipe keys": 167,
+    "document lines outside docs/log": 5_710,
+    "tracked bytes": 15_970_000,
+    "recipe keys": 169,
     "service arguments": 28,
     "commands": 16,
 }
