@@ -348,7 +348,7 @@ class FieldBelief:
     num_candidates: int
     """Number of candidates with this value."""
     runner_up: Any = None
-    """Most probable other value; null also if that is a missing field, or if there is none."""
+    """Most probable other value; null also for a missing field and without another value."""
     runner_up_confidence: float | None = None
     """Probability of ``runner_up``; None if every candidate has the same value."""
 

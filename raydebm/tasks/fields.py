@@ -1,6 +1,6 @@
 """Fields of a structured answer: the leaves of a JSON value by path.
 
-A path is ``total``, ``seller.name`` or ``items[0].price``; a key that is no plain name is written as ``["a.b"]``, and
+A path is ``total``, ``seller.name`` or ``items[0].price``; other keys are written as ``["a.b"]``, and
 an item of a list with a key column (``x-key`` in the schema) as ``items[sku="A1"].price``.
 """
 
@@ -14,7 +14,7 @@ from raydebm.tasks.constraints.expressions import EvaluationError
 from raydebm.tasks.constraints.json_values import is_number, key_of
 
 MAX_FIELDS = 500
-"""An answer with more leaves has no fields: nobody reviews that many, and a request must stay fast."""
+"""An answer with more leaves has no fields: they could not be reviewed, and a request must stay fast."""
 MAX_DEPTH = 16
 """Anything nested more deeply is one leaf."""
 KEY = "x-key"
