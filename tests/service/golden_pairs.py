@@ -81,7 +81,8 @@ class Scene:
         self.backend.write = WRITERS[pair.get("writes", "right")]
         energies = ENERGIES[pair.get("energies", "sure")]
         self.backend.energies = lambda text: energies
-        self.backend.ready = pair.get("ready", True)
+        self.backend.ready, self.backend.finish_reason = pair.get("ready", True), pair.get("finish_reason")
+        self.backend.requests.clear()
         headers = {
             "X-Request-ID": "golden",
             **({"Authorization": f"Bearer {_key(pair['key'])}"} if "key" in pair else {}),

@@ -183,9 +183,25 @@ def client(app):
 
 
 @pytest.fixture
-def client_of():
-    """Makes a client of another application."""
-    return Client
+def bundle_of(write_run):
+    """Makes the bundle of a run with a recipe and a policy, under these arguments of the application."""
+    return lambda recipe=RECIPE, policy=None, **args: load_bundle(AppArgs(run_dir=write_run(recipe, policy), **args))
+
+
+@pytest.fixture
+def app_of(backend):
+    """Makes the application of a bundle, with these parts of the service and of the application."""
+
+    def make(bundle, *, backend=backend, keyring=None, ledger=None, **parts):
+        return create_app(TriageService(bundle, backend, **parts), keyring=keyring, ledger=ledger)
+
+    return make
+
+
+@pytest.fixture
+def client_of(app_of):
+    """Makes a client of another bundle or application."""
+    return lambda served, **parts: Client(served if callable(served) else app_of(served, **parts))
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 import pytest
 from two_runs import LIKE_THEM
 
-from raydebm.service.core.triage import TriageService
-from raydebm.service.routes.application import create_app
 from raydebm.service.settings import load_gateway
 
 
@@ -14,8 +12,8 @@ def gateway(two_runs):
 
 
 @pytest.fixture
-def service(gateway, backend, client_of):
-    return client_of(create_app(TriageService(gateway, backend)))
+def service(gateway, client_of):
+    return client_of(gateway)
 
 
 def chat(model, text):
@@ -54,7 +52,7 @@ def test_a_named_policy_holds_for_every_task(service, script):
     assert body["policy"]["theta_sigma"] == 0.1
 
 
-def test_texts_without_a_task_are_scored_by_the_ensemble_of_the_named_model(service, backend, gateway):
+def test_texts_without_a_task_are_scored_by_the_ensemble_of_the_named_model(service, gateway):
     pair = {"text_1": "q", "text_2": "a"}
     named = service.post("/v1/score", {**pair, "model": "raydebm/gsm8k"}).json()
     other = service.post("/v1/score", {**pair, "model": "some-reranker"}).json()

@@ -1,7 +1,7 @@
 """The service answers recorded requests as it did when they were recorded."""
 
 import pytest
-from golden_pairs import asked, groups
+from golden_pairs import Scene, asked, groups, recorded
 
 
 def differences(now, before, place):
@@ -24,3 +24,10 @@ def test_recorded_requests_are_answered_as_before(group, tmp_path):
         for change in differences(response, pair["response"], pair["name"])
     ]
     assert changes == []
+
+
+def test_what_is_refused_asks_no_generator(tmp_path):
+    scene = Scene(tmp_path)
+    replies = [(scene.ask(pair)["status"], scene.backend.requests) for pair in recorded("refused")["pairs"]]
+    assert {status for status, _ in replies} == {400, 404, 422, 503}
+    assert [requests for _, requests in replies if requests] == []

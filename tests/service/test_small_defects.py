@@ -8,11 +8,8 @@ import pytest
 from raydebm.errors import ResourceError
 from raydebm.run.ensemble_file import CheckpointRef
 from raydebm.service.access import ENVIRONMENT
-from raydebm.service.core.triage import TriageService
 from raydebm.service.ray import app as app_module
 from raydebm.service.ray import deployments
-from raydebm.service.ray.loaded import Ensembles
-from raydebm.service.routes.application import create_app
 from raydebm.service.store.writer import DecisionWriter
 from raydebm.tasks.answers import find_number
 
@@ -21,24 +18,10 @@ def chat(puzzle, **changes):
     return {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], **changes}
 
 
-@pytest.mark.parametrize("stop", ["", [""], ["a", ""]])
-def test_an_empty_stop_is_the_clients_mistake(client, backend, puzzle, stop):
-    reply = client.post("/v1/chat/completions", chat(puzzle, stop=stop))
-    assert (reply.status_code, reply.json()["error"]["param"][:4], backend.requests) == (400, "stop", [])
-
-
-@pytest.mark.parametrize(("finish_reason", "is_said"), [("length", True), ("stop", False)])
-def test_an_abstention_says_that_every_text_was_cut(client, script, puzzle, texts, finish_reason, is_said):
-    script(write=lambda request: texts["unreadable"]).finish_reason = finish_reason
-    answer = client.post("/v1/triage", {"problem": puzzle, "max_passes": 1}).json()
-    assert answer["decision"] == "abstain"
-    assert ("all 4 texts were cut at max_tokens" in answer["reason"]) == is_said
-
-
-def test_health_warns_when_decisions_cannot_be_written(bundle, backend, client, puzzle, tmp_path, eventually):
+def test_health_warns_when_decisions_cannot_be_written(bundle, puzzle, tmp_path, eventually, client_of):
     (tmp_path / "file").write_text("in the way")
     writer = DecisionWriter(str(tmp_path / "file" / "records"), flush_s=0.01)
-    guarded = type(client)(create_app(TriageService(bundle, backend, records=writer)))
+    guarded = client_of(bundle, records=writer)
     assert guarded.get("/health").json()["warnings"] == []
     guarded.post("/v1/triage", {"problem": puzzle})
     assert eventually(lambda: writer.last_error, seconds=60)
@@ -48,8 +31,8 @@ def test_health_warns_when_decisions_cannot_be_written(bundle, backend, client, 
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe{", b"[" * 100_000, b'{"problem": ' + b"1" * 5000 + b"}"])
-def test_bodies_that_cannot_be_read_say_so(bundle, backend, client, content):
-    roomy = type(client)(create_app(TriageService(bundle, backend)))
+def test_bodies_that_cannot_be_read_say_so(bundle, content, client_of):
+    roomy = client_of(bundle)
     reply = roomy.request("POST", "/v1/score", content=content[:20_000], headers={"Content-Type": "application/json"})
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_json")
 
@@ -61,7 +44,7 @@ ARGUMENTS = {"GeneratorDeployment": ([], "nowhere"), "ScorerDeployment": ("nowhe
 @pytest.mark.parametrize("kind", DEPLOYMENTS)
 def test_other_replicas_forget_the_clients_keys(kind, monkeypatch):
     monkeypatch.setattr(deployments, "read_ref", lambda address: CheckpointRef(address, "f"))
-    monkeypatch.setattr(Ensembles, "load_now", lambda self, checkpoint: None)
+    monkeypatch.setattr(deployments.Ensembles, "read", lambda self, checkpoint: None)
     monkeypatch.setenv(ENVIRONMENT, "a=" + "k" * 32)
     kind(*ARGUMENTS.get(kind.__name__, ()))
     assert ENVIRONMENT not in os.environ

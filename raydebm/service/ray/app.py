@@ -8,10 +8,10 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import ray
 from ray import serve
@@ -28,7 +28,6 @@ from ray.serve.schema import (
     ServeStatus,
 )
 
-from raydebm.config import BaselineConfig
 from raydebm.errors import ConfigError, RaydebmError, ResourceError, in_one_line, last_line
 from raydebm.generators import check_keys
 from raydebm.pipeline.ray.session import start_here
@@ -45,10 +44,6 @@ from raydebm.service.ray.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
 from raydebm.service.ray.shutdown import close_application, drain, end_serve_run, interrupted_by_signals, stop_serve
 from raydebm.service.settings import AppArgs, load_gateway, parse_args, request_timeout_s
 from raydebm.user_files import text_of, yaml_value
-
-__all__ = [
-    "APP_NAME", "AppArgs", "application_of", "build", "check_port", "serve_until_interrupted", "start_local",
-]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -83,9 +78,15 @@ def application_of(args: AppArgs) -> serve.Application:
     Raises:
         RaydebmError: a run directory is incomplete or wrong, or adapters cannot be read.
     """
+    from raydebm.scorer.checkpoint import read_ensemble
+
     bundle = load_gateway(args)
     for run in bundle.runs:
-        _check_adapters(run.checkpoint)
+        with local_copy(run.checkpoint) as folder:
+            read_ensemble(folder)  # every file except the backbone's
+    evidence = bundle.recipe.evidence
+    # The type of the run's energies, on which its policy was fitted; with another checkpoint, what the device prefers.
+    scoring_type = "auto" if args.checkpoint is not None else RunDir(args.run_dir).scoring_type("auto")
     # With a user_config, even an empty one, Serve calls the ingress's ``reconfigure`` at its start.
     ingress = _deployment(TriageIngress, max_ongoing_requests=512).options(user_config={})
     application: serve.Application = ingress.bind(
@@ -94,32 +95,12 @@ def application_of(args: AppArgs) -> serve.Application:
         _deployment(GeneratorDeployment, max_ongoing_requests=256).bind(
             bundle.generator_configs(), args.run_dir, bundle.source
         ),
-        _deployment(ScorerDeployment, max_ongoing_requests=256).bind(
-            bundle.checkpoint, args.device, _scoring_type(args)
-        ),
+        _deployment(ScorerDeployment, max_ongoing_requests=256).bind(bundle.checkpoint, args.device, scoring_type),
         _deployment(ConstraintDeployment).bind(),
         args,
-        _baselines(bundle.recipe.evidence, args),
+        _deployment(BaselineDeployment).bind(evidence, args.run_dir) if evidence else None,
     )
     return application
-
-
-def _check_adapters(checkpoint: str) -> None:
-    """Read every file of an ensemble except the backbone's. Raises CheckpointError."""
-    from raydebm.scorer.checkpoint import read_ensemble
-
-    with local_copy(checkpoint) as folder:
-        read_ensemble(folder)
-
-
-def _scoring_type(args: AppArgs) -> str:
-    """Type of the run's energies, on which its policy was fitted; with another checkpoint, what the device prefers."""
-    return "auto" if args.checkpoint is not None else RunDir(args.run_dir).scoring_type("auto")
-
-
-def _baselines(configs: Sequence[BaselineConfig], args: AppArgs) -> Any:
-    """Deployment of the baselines that are evidence, or None."""
-    return _deployment(BaselineDeployment).bind(configs, args.run_dir) if configs else None
 
 
 def _deployment(kind: type, *, max_ongoing_requests: int = 64) -> Any:
@@ -139,16 +120,14 @@ def check_port(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except (OSError, UnicodeError) as error:
-            raise ResourceError(_why_no_port(host, port, error)) from error
-
-
-def _why_no_port(host: str, port: int, error: OSError | UnicodeError) -> str:
-    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-        return f"{host}:{port} is in use; choose another port (`--port`), or end the program that listens there"
-    why = (error.strerror if isinstance(error, OSError) else None) or error
-    is_host = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
-    remedy = "give an address of this machine (`--host`)" if is_host else "choose another port (`--port`)"
-    return f"{host}:{port} cannot be used ({why}); {remedy}"
+            number, why = getattr(error, "errno", None), getattr(error, "strerror", None) or error
+            if number == errno.EADDRINUSE:
+                words = "is in use; choose another port (`--port`), or end the program that listens there"
+            elif isinstance(error, socket.gaierror | UnicodeError) or number == errno.EADDRNOTAVAIL:
+                words = f"cannot be used ({why}); give an address of this machine (`--host`)"
+            else:
+                words = f"cannot be used ({why}); choose another port (`--port`)"
+            raise ResourceError(f"{host}:{port} {words}") from error
 
 
 def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, name: str = APP_NAME) -> str:
@@ -170,9 +149,14 @@ def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, nam
     try:
         started(lambda: serve.start(http_options=http, logging_config=plain))
         serve.run(application, name=name, route_prefix="/", logging_config=plain)
-        _wait_for_proxies()
+        deadline = time.monotonic() + PROXY_TIMEOUT_S
+        while not is_listening(serve.status()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"Serve's HTTP proxy is not ready after {PROXY_TIMEOUT_S:g} s")
+            time.sleep(0.2)
     except (RuntimeError, RayActorError, TimeoutError) as error:
-        reason = _why(name) or f"{last_line(str(error))}; if this machine is busy, try again"
+        reason = "" if (known := serve.status().applications.get(name)) is None else failures(known.deployments)
+        reason = reason or f"{last_line(str(error))}; if this machine is busy, try again"
         stop_serve()  # or the port would stay taken by a service without an application
         raise ResourceError(f"the service could not start: {reason}") from error
     except KeyboardInterrupt as stop:
@@ -196,19 +180,6 @@ def started(start: Callable[[], T]) -> T:
 def is_listening(status: ServeStatus) -> bool:
     """True if every HTTP proxy accepts requests."""
     return bool(status.proxies) and all(proxy == ProxyStatus.HEALTHY for proxy in status.proxies.values())
-
-
-def _wait_for_proxies() -> None:
-    deadline = time.monotonic() + PROXY_TIMEOUT_S
-    while not is_listening(serve.status()):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"Serve's HTTP proxy is not ready after {PROXY_TIMEOUT_S:g} s")
-        time.sleep(0.2)
-
-
-def _why(name: str) -> str:
-    application = serve.status().applications.get(name)
-    return "" if application is None else failures(application.deployments)
 
 
 def failures(deployments: Mapping[str, DeploymentStatusOverview]) -> str:
@@ -240,42 +211,31 @@ def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int
         url = start_local(args, host=host, port=port)
         if is_packaged(args.run_dir) and args.records is not None and args.records.folder is None:
             log.info("the run that ships with raydebm is served; to store decisions, set `records.folder`")
+        log.info("raydebm answers at %s", url)
         try:
-            _watch(url)
+            while True:
+                time.sleep(2)
+                status = serve.status().applications.get(APP_NAME)
+                if status is None or status.status in {ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.NOT_STARTED}:
+                    stop_serve()
+                    reason = (status and failures(status.deployments)) or "it was deleted"
+                    raise ResourceError(f"the service at {url} has stopped: {reason}")
         except KeyboardInterrupt as stop:
             _finish(stop, args, APP_NAME)
-        except ResourceError:
-            stop_serve()
-            raise
 
 
 def _finish(stop: KeyboardInterrupt, args: AppArgs, name: str) -> None:
     """Finish open requests, if the ingress has started, and end Serve."""
     try:
-        if not _has_ingress(name):
+        application = serve.status().applications.get(name)
+        ingress = None if application is None else application.deployments.get(INGRESS)
+        if ingress is None or not any(state == "RUNNING" for state in ingress.replica_states):
             return
         log.warning("%s: new requests are refused, running ones finish; a second signal ends the service at once", stop)
         if num_open := drain(close_application(name, INGRESS), limit_s=request_timeout_s(args.max_deadline_s)):
             log.warning("%d requests are cut off", num_open)
     finally:
         stop_serve()
-
-
-def _has_ingress(name: str) -> bool:
-    application = serve.status().applications.get(name)
-    ingress = None if application is None else application.deployments.get(INGRESS)
-    states = {} if ingress is None else ingress.replica_states
-    return any(state == "RUNNING" and count > 0 for state, count in states.items())
-
-
-def _watch(url: str) -> NoReturn:
-    """Wait until the application stops by itself, and raise ResourceError."""
-    log.info("raydebm answers at %s", url)
-    while True:
-        time.sleep(2)
-        status = serve.status().applications.get(APP_NAME)
-        if status is None or status.status in {ApplicationStatus.DEPLOY_FAILED, ApplicationStatus.NOT_STARTED}:
-            raise ResourceError(f"the service at {url} has stopped: {_why(APP_NAME) or 'it was deleted'}")
 
 
 def _connect() -> None:
@@ -323,10 +283,8 @@ def deployed(
     """Deploy a configuration into the current Ray session; yields the base URL, and removes the application at the end.
 
     Args:
-        path: the YAML file.
-        port: replaces ``http_options.port``.
+        path: the YAML file. Port and host replace those of ``http_options``.
         args: merged into the first application's ``args``.
-        host: replaces ``http_options.host``.
         timeout_s: time limit for the replicas to become healthy.
 
     Raises:
@@ -337,7 +295,7 @@ def deployed(
     application["args"] = {**application.get("args", {}), **args}
     tree["http_options"] = {**tree.get("http_options", {}), "host": host, "port": port}
     config = ServeDeploySchema.model_validate(tree)
-    deadline = time.monotonic() + timeout_s
+    name, deadline = application.get("name", "default"), time.monotonic() + timeout_s
     logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it would log its start
     try:
         controller: Any = started(
@@ -348,21 +306,19 @@ def deployed(
             )
         )
         controller.deploy_apps(config, _blocking=False)
-        _wait_until_running(application.get("name", "default"), deadline=deadline, timeout_s=timeout_s)
+        while True:
+            status = serve.status()
+            state = status.applications[name].status if name in status.applications else None
+            if state == ApplicationStatus.RUNNING and is_listening(status):
+                break
+            if state == ApplicationStatus.DEPLOY_FAILED:
+                failed = status.applications[name]
+                reason = failures(failed.deployments) or last_line(failed.message)
+                raise ResourceError(f"Serve application {name!r} failed to deploy: {reason}")
+            if time.monotonic() > deadline:
+                words = f"was not healthy after {timeout_s:g} s; see `serve status`"
+                raise ResourceError(f"Serve application {name!r} {words}")
+            time.sleep(0.2)
         yield f"http://{host}:{port}"
     finally:
         stop_serve()
-
-
-def _wait_until_running(name: str, *, deadline: float, timeout_s: float) -> None:
-    while time.monotonic() < deadline:
-        status = serve.status()
-        application = status.applications.get(name)
-        is_running = application is not None and application.status == ApplicationStatus.RUNNING
-        if is_running and is_listening(status):
-            return
-        if application is not None and application.status == ApplicationStatus.DEPLOY_FAILED:
-            reason = failures(application.deployments) or last_line(application.message)
-            raise ResourceError(f"Serve application {name!r} failed to deploy: {reason}")
-        time.sleep(0.2)
-    raise ResourceError(f"Serve application {name!r} was not healthy after {timeout_s:g} s; see `serve status`")

@@ -1,78 +1,146 @@
 """Ray deployments behind the ingress: generators, the ensemble scorer, baselines that are evidence, constraint checks.
 
-Each is a plain class; ``app`` makes deployments of them. Each call takes one list. Models load in ``__init__``. Torch
-is imported inside functions, so that building the application and the ingress do not load it.
+Each is a plain class; ``app`` makes deployments of them. Each call takes one list, and names its run or checkpoint, so
+that energies of one request come from one ensemble, regardless of the replica and of reloads. Models load in
+``__init__``. Torch is imported inside functions, so that building the application and the ingress do not load it.
 """
 
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ray.serve.context import _get_serve_request_context
 
 from raydebm import tracing
 from raydebm.config import BaselineConfig, GeneratorConfig, TaskConfig
 from raydebm.decision.reporter import DEADLINE_S, Reporter
+from raydebm.errors import CheckpointError, GenerationError
 from raydebm.generators import Generator, build_generator
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
+from raydebm.generators.requests import candidate_facts, unanswered
 from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Problem
+from raydebm.run.addresses import local_copy
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
 from raydebm.scorer.texts import TextScorer, TextToScore, energies_of_lists
 from raydebm.service.access import ENVIRONMENT as CLIENT_KEYS
 from raydebm.service.logs import configure_logs
-from raydebm.service.ray.loaded import Draws, Ensembles, LoadedGenerators, Trace
 from raydebm.service.ray.slices import MAX_TEXTS, SLICE_S, SliceQueue
 from raydebm.service.settings import RunSource
 
+if TYPE_CHECKING:
+    from raydebm.scorer.ensemble import EnsembleScorer
+    from raydebm.scorer.model.backbone import Backbone
+
 log = logging.getLogger(__name__)
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+Generators = Mapping[str, Generator]
+"""Generators by name."""
+Trace = Mapping[str, str] | None
+"""Headers of the caller's span (``tracing.outgoing``). None or empty without tracing."""
 LINGER_S = 0.003
 """Seconds to collect candidates into one message. A message between two actors costs milliseconds of CPU time, and each
 leads to one to the checks and one to the scorer."""
+ENSEMBLE_IDLE_S = 600.0
+"""Seconds until an unused ensemble may be unloaded. Longer than any request runs."""
+GENERATORS_IDLE_S = 3600.0
+"""Seconds until unused generators may be unloaded. Local models load slowly, endpoints use no memory."""
 
 
-def forget_client_keys() -> None:
-    """Remove the clients' API keys from the environment of a replica and its children, which do not need them."""
+def prepare_replica(component: str) -> None:
+    """Set up logs and traces, and remove the clients' API keys from the environment of a replica and its children."""
     os.environ.pop(CLIENT_KEYS, None)
+    configure_logs(lambda: str(_get_serve_request_context().request_id))  # Serve passes it on with every call
+    tracing.start_tracing(component)
+
+
+class OnDemand(Generic[Key, Value]):
+    """Cache of loaded values by key, for one event loop: usually one run's, several during an exchange or with further
+    runs."""
+
+    def __init__(
+        self, load: Callable[[Key], Value], *, idle_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Args:
+        load: loader, called in a thread, one call at a time.
+        idle_s: seconds after which an unused value may be dropped; longer than any use of a value.
+        """
+        self._load, self._idle_s, self._clock = load, idle_s, clock
+        self.loaded: dict[Key, Value] = {}
+        """Loaded values, the most recently used last."""
+        self._used_at: dict[Key, float] = {}
+        self._loading = asyncio.Lock()
+
+    def put(self, key: Key, value: Value) -> None:
+        """Add a value, or move it to the end, as just used."""
+        self.loaded.pop(key, None)
+        self.loaded[key], self._used_at[key] = value, self._clock()
+
+    async def get(self, key: Key) -> Value:
+        """The value, loaded if necessary; loaded values remain usable meanwhile. Errors of ``load`` propagate."""
+        if key not in self.loaded:
+            async with self._loading:
+                if key not in self.loaded:
+                    self.put(key, await asyncio.to_thread(self._load, key))
+        value = self.loaded[key]
+        self.put(key, value)
+        for other in [each for each in self.loaded if self._clock() - self._used_at[each] > self._idle_s]:
+            await self.drop(self.loaded.pop(other))
+        return value
+
+    async def drop(self, value: Value) -> None:
+        """Clean up after a value that is no longer used."""
+
+
+# ---- generators -----------------------------------------------------------------------------------------------------
+
+
+class LoadedGenerators(OnDemand[RunSource, Generators]):
+    """Generators by run."""
+
+    async def drop(self, value: Generators) -> None:
+        """Close the generators."""
+        for name, generator in value.items():
+            try:
+                await generator.aclose()
+            except Exception:  # a session that does not end must not fail the request that made room
+                log.exception("generator %r could not be closed", name)
 
 
 class GeneratorDeployment:
     """All generators of the service in one process, the only one with the provider keys."""
 
-    def __init__(
-        self,
-        configs: Sequence[GeneratorConfig],
-        run_dir: str,
-        source: RunSource | None = None,
-    ) -> None:
+    def __init__(self, configs: Sequence[GeneratorConfig], run_dir: str, source: RunSource | None = None) -> None:
         """Args:
-        configs: generators to load.
+        configs: generators of the first run, which are never unloaded.
         run_dir: run directory. Its problems resolve the ids of recorded pools.
         source: name of this run in calls. Default: unknown, for calls that name no run.
         """
-        forget_client_keys()
-        configure_logs(request_id_of_serve)
-        tracing.start_tracing("generator")
-        self._loaded = LoadedGenerators(self._build(configs, run_dir), self._build_run, source=source)
+        prepare_replica("generator")
+        self.first, self._source = build_generators(configs, run_dir), source
+        self.further = LoadedGenerators(
+            lambda source: build_generators(source.configs(), source.run_dir), idle_s=GENERATORS_IDLE_S
+        )
 
-    def _build(self, configs: Sequence[GeneratorConfig], run_dir: str) -> dict[str, Generator]:
-        problems = _problems(run_dir) if any(config.kind == "recorded" for config in configs) else ()
-        return {config.name: build_generator(config, problems=problems) for config in configs}
-
-    def _build_run(self, source: RunSource) -> dict[str, Generator]:
-        return self._build(source.configs(), source.run_dir)
-
-    async def load(self, source: RunSource) -> list[str]:
-        """Load a run's generators before requests name them. Returns their names.
+    async def load(self, source: RunSource) -> None:
+        """Load a run's generators before requests name them.
 
         Raises:
-            RaydebmError: they cannot be used; loaded ones remain.
+            RaydebmError: they cannot be used, for example because of a missing key or a rewritten recipe; loaded ones
+                remain.
         """
-        return list(await self._loaded.get(source))
+        await self.generators(source)
+
+    async def generators(self, source: RunSource | None) -> Generators:
+        """A run's generators, by default the first one's, loaded if necessary. Raises RaydebmError."""
+        return self.first if source is None or source == self._source else await self.further.get(source)
 
     async def stream(
         self,
@@ -89,19 +157,16 @@ class GeneratorDeployment:
             requests: generation requests.
             trace: headers of the caller's span.
             may_repeat: permission to resend a request that may already be billed.
-            source: run of the generators, loaded if necessary. Default: the replica's first run.
-
-        Raises:
-            RaydebmError: the run's generators cannot be loaded.
+            source: run of the generators. Default: the replica's first run.
         """
-        generators = await self._loaded.get(source)
+        generators = await self.generators(source)
         arrivals: asyncio.Queue[Candidate] = asyncio.Queue()
-        draws = Draws(generators, arrivals, trace, may_repeat)
-        names = dict.fromkeys(request.generator for request in requests)
+        by_name: dict[str, list[GenerationRequest]] = {}
+        for request in requests:
+            by_name.setdefault(request.generator, []).append(request)
         async with asyncio.TaskGroup() as group:
-            for name in names:
-                of_name = [request for request in requests if request.generator == name]
-                group.create_task(draws.draw(name, of_name))
+            for name, own in by_name.items():
+                group.create_task(_draw(name, generators, own, arrivals, trace, may_repeat))
             num_left = len({request.candidate_id for request in requests})
             while num_left:
                 batch = [await arrivals.get()]
@@ -113,43 +178,121 @@ class GeneratorDeployment:
                 yield batch
 
     def info(self) -> list[str]:
-        """Names of the loaded generators."""
-        return self._loaded.names
+        """Names of the loaded generators, the first run's first."""
+        return list(dict.fromkeys([*self.first, *(name for run in self.further.loaded.values() for name in run)]))
+
+
+def build_generators(configs: Sequence[GeneratorConfig], run_dir: str) -> dict[str, Generator]:
+    """Generators by name; recorded ones find their candidates by the problems of the run directory."""
+    problems: tuple[Problem, ...] = ()
+    if any(config.kind == "recorded" for config in configs) and (run := RunDir(run_dir)).has_problems():
+        problems = tuple(row.problem for row in run.problems())
+    return {config.name: build_generator(config, problems=problems) for config in configs}
+
+
+async def _draw(
+    name: str,
+    generators: Generators,
+    requests: Sequence[GenerationRequest],
+    arrivals: "asyncio.Queue[Candidate]",
+    trace: Trace,
+    may_repeat: bool,
+) -> None:
+    """Put exactly one candidate per request, even if the generator fails."""
+    facts: tracing.Attributes = {"raydebm.generator": name, "raydebm.num_candidates": len(requests)}
+    waiting, started = {request.candidate_id: request for request in requests}, time.perf_counter()
+    with tracing.span("generator", facts, parent=trace) as span:
+        reason = f"generator {name!r} gave no answer to this request"
+        is_endpoint = isinstance(generators.get(name), OpenAIApiGenerator)
+        try:
+            if name not in generators:
+                raise GenerationError(f"generator {name!r} is not loaded; loaded: {', '.join(generators)}")
+            options = {"may_repeat": may_repeat} if is_endpoint else {}
+            async for candidate in generators[name].stream(requests, **options):
+                if waiting.pop(candidate.candidate_id, None) is None:
+                    continue
+                arrivals.put_nowait(candidate)
+                if not is_endpoint:  # endpoints trace each request themselves, because its headers name the span
+                    seconds, failed = time.perf_counter() - started, "no_answer" if candidate.text is None else None
+                    tracing.past_span("candidate", candidate_facts(candidate), seconds=seconds, failed=failed)
+        except Exception as error:
+            # A model or an endpoint may fail in any way; the other generators' candidates must survive.
+            log.exception("generator %r failed", name)
+            reason = f"generator {name!r} failed: {error}"
+        for request in waiting.values():
+            arrivals.put_nowait(unanswered(request, reason))
+        span.set({"raydebm.num_missing": len(waiting)})
+
+
+# ---- the ensemble ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Text:
-    """One text of a call, and its ensemble."""
+class LoadedEnsemble:
+    """An ensemble and its backbone."""
 
-    ensemble: TextScorer
-    text: TextToScore
+    scorer: "EnsembleScorer"
+    backbone: "Backbone"
+
+
+class Ensembles(OnDemand[CheckpointRef, LoadedEnsemble]):
+    """Ensembles by checkpoint. Each backbone is in memory once, and is unloaded with the last of its ensembles.
+
+    ``get`` raises CheckpointError if an ensemble cannot be read, or its folder now has another one."""
+
+    def __init__(
+        self, *, device: str = "auto", dtype: str = "auto", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(self.read, idle_s=ENSEMBLE_IDLE_S, clock=clock)
+        self._device, self._dtype = device, dtype
 
     @property
-    def size(self) -> int:
-        """Length in characters, including the problem."""
-        return len(self.text.prompt) + len(self.text.text)
+    def fingerprints(self) -> list[str]:
+        """Fingerprints of the loaded ensembles, the most recently used last."""
+        return [ref.fingerprint for ref in self.loaded]
+
+    @property
+    def latest(self) -> "EnsembleScorer":
+        """The most recently used ensemble."""
+        return list(self.loaded.values())[-1].scorer
+
+    def read(self, ref: CheckpointRef) -> LoadedEnsemble:
+        """Read an ensemble, on a loaded backbone if it is the same."""
+        from raydebm.scorer.checkpoint import read_ensemble
+        from raydebm.scorer.ensemble import EnsembleScorer, backbone_for
+
+        stored = read_ref(ref.folder)
+        if stored != ref:
+            raise CheckpointError(
+                f"{ref.folder} now contains checkpoint {stored.fingerprint}, but {ref.fingerprint} is served; put "
+                "new adapters into a separate folder and name it in the ingress deployment's user_config"
+            )
+        with local_copy(ref.folder) as folder:
+            record, adapters = read_ensemble(folder)
+        known = [ensemble.backbone for ensemble in self.loaded.values()]
+        backbone = backbone_for(record, device=self._device, dtype=self._dtype, loaded=known)
+        return LoadedEnsemble(EnsembleScorer.of_parts(record, adapters, backbone=backbone), backbone)
+
+
+Work = tuple[TextScorer, TextToScore]
+"""One text of a call, and its ensemble."""
 
 
 class ScorerDeployment:
     """The ensemble. Concurrent requests take turns in short shared batches."""
 
-    def __init__(
-        self,
-        checkpoint: str,
-        device: str = "auto",
-        dtype: str = "auto",
-    ) -> None:
+    def __init__(self, checkpoint: str, device: str = "auto", dtype: str = "auto") -> None:
         """Args:
         checkpoint: first ensemble to load.
         device: as in ``EnsembleScorer.load``, like dtype.
         """
-        forget_client_keys()
+        prepare_replica("scorer")
         self._ensembles = Ensembles(device=device, dtype=dtype)
         self._first = read_ref(checkpoint)
-        self._ensembles.load_now(self._first)
-        configure_logs(request_id_of_serve)
-        tracing.start_tracing("scorer")
-        self._queue: SliceQueue[_Text, Energies | None] = SliceQueue(self.score_parts, size=lambda text: text.size)
+        self._ensembles.put(self._first, self._ensembles.read(self._first))
+        self._queue: SliceQueue[Work, Energies | None] = SliceQueue(
+            self.score_parts, size=lambda work: len(work[1].prompt) + len(work[1].text)
+        )
         self._num_calls = self._num_batches = 0
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
@@ -157,19 +300,12 @@ class ScorerDeployment:
         self._queue.max_texts = int(user_config.get("max_batch_texts", MAX_TEXTS))
         self._queue.slice_s = float(user_config.get("batch_s", SLICE_S))
 
-    async def load(self, checkpoint: CheckpointRef) -> list[str]:
-        """Load other adapters before requests name them. Returns their names.
-
-        Raises:
-            CheckpointError: they cannot be used; loaded ones remain.
-        """
-        return list((await self._ensembles.get(checkpoint)).adapters)
+    async def load(self, checkpoint: CheckpointRef) -> None:
+        """Load other adapters before requests name them. Raises CheckpointError; loaded ones remain."""
+        await self._ensembles.get(checkpoint)
 
     async def score(
-        self,
-        texts: Sequence[TextToScore],
-        checkpoint: CheckpointRef | None = None,
-        trace: Trace = None,
+        self, texts: Sequence[TextToScore], checkpoint: CheckpointRef | None = None, trace: Trace = None
     ) -> list[Energies | None]:
         """Energies in the order of the texts; None for a text with a NaN energy.
 
@@ -185,17 +321,17 @@ class ScorerDeployment:
         wanted = checkpoint or self._first
         facts: tracing.Attributes = {"raydebm.checkpoint": wanted.fingerprint, "raydebm.num_candidates": len(texts)}
         with tracing.span("ensemble", facts, parent=trace):
-            ensemble = await self._ensembles.get(wanted)
-            return await self._queue.submit([_Text(ensemble, text) for text in texts])
+            ensemble = (await self._ensembles.get(wanted)).scorer
+            return await self._queue.submit([(ensemble, text) for text in texts])
 
-    def score_parts(self, parts: Sequence[Sequence[_Text]]) -> list[list[Energies | None]]:
+    def score_parts(self, parts: Sequence[Sequence[Work]]) -> list[list[Energies | None]]:
         """Score one batch of parts of several calls: one pass per ensemble. There are two only during an exchange of
         adapters."""
         self._num_batches += 1
         by_place: dict[int, list[Energies | None]] = {}
-        for ensemble in dict.fromkeys(part[0].ensemble for part in parts):
-            places = [place for place, part in enumerate(parts) if part[0].ensemble is ensemble]
-            energies = energies_of_lists(ensemble, [[work.text for work in parts[place]] for place in places])
+        for ensemble in dict.fromkeys(part[0][0] for part in parts):
+            places = [place for place, part in enumerate(parts) if part[0][0] is ensemble]
+            energies = energies_of_lists(ensemble, [[text for _, text in parts[place]] for place in places])
             by_place.update(zip(places, energies, strict=True))
         return [by_place[place] for place in range(len(parts))]
 
@@ -209,6 +345,9 @@ class ScorerDeployment:
         }
 
 
+# ---- baselines and checks -------------------------------------------------------------------------------------------
+
+
 class BaselineDeployment:
     """The baselines whose scores are evidence. Calls run one at a time, because each fills the device."""
 
@@ -219,9 +358,7 @@ class BaselineDeployment:
         """
         from raydebm.evaluation.baselines.evidence import EvidenceScorers
 
-        forget_client_keys()
-        configure_logs(request_id_of_serve)
-        tracing.start_tracing("baselines")
+        prepare_replica("baselines")
         self._scorers = EvidenceScorers.load(configs, RunDir(run_dir))
         self._turn = asyncio.Lock()
 
@@ -236,18 +373,12 @@ class ConstraintDeployment:
     """The tasks' gold-free checks, in child processes, because a check may hang."""
 
     def __init__(self) -> None:
-        forget_client_keys()
-        configure_logs(request_id_of_serve)
-        tracing.start_tracing("constraints")
+        prepare_replica("constraints")
         self._reporter = Reporter(deadline_s=DEADLINE_S)
         self._reporter.start()
 
     async def check(
-        self,
-        problem: Problem,
-        candidates: Sequence[Candidate],
-        trace: Trace = None,
-        task: TaskConfig | None = None,
+        self, problem: Problem, candidates: Sequence[Candidate], trace: Trace = None, task: TaskConfig | None = None
     ) -> list[ConstraintReport]:
         """One report per candidate, in order; a check that crashes or hangs gives a report with ``error``.
 
@@ -267,13 +398,3 @@ class ConstraintDeployment:
                     return await asyncio.wrap_future(self._reporter.submit(problem, candidate, task))
 
             return list(await asyncio.gather(*map(report, candidates)))
-
-
-def request_id_of_serve() -> str:
-    """Id of the current request in a replica behind the ingress; Serve passes it on with every call."""
-    return str(_get_serve_request_context().request_id)
-
-
-def _problems(run_dir: str) -> tuple[Problem, ...]:
-    run = RunDir(run_dir)
-    return tuple(row.problem for row in run.problems()) if run.has_problems() else ()

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from copy import copy
 from typing import Any, TypeAlias, TypeVar
 
 from ray.exceptions import RayActorError, RayTaskError
@@ -76,25 +76,8 @@ async def persistently(
     raise ServiceError(message, 503, "unavailable", retry=tries > 1)
 
 
-@dataclass(slots=True)
-class _Signs:
-    """Time of each part's last sign of life, and its last status."""
-
-    worked: dict[str, float] = field(default_factory=dict)
-    """Part -> ``time.monotonic()``."""
-    said: dict[str, Any] = field(default_factory=dict)
-
-    def note(self, part: str) -> None:
-        self.worked[part] = time.monotonic()
-
-    def of_busy(self, part: str) -> Any | None:
-        """Last status of a recently active part, else None."""
-        age_s = time.monotonic() - self.worked.get(part, -math.inf)
-        return self.said.get(part) if age_s < BUSY_S else None
-
-
 class HandleBackend:
-    """``core.parts.Backend`` over deployment handles."""
+    """``core.triage.Backend`` over deployment handles."""
 
     def __init__(
         self,
@@ -105,21 +88,21 @@ class HandleBackend:
         run: Bundle | None = None,
     ) -> None:
         """Args:
-        generator: handle of the generators.
-        scorer: handle of the ensemble.
-        constraint: handle of the checks.
-        baselines: handle of the baselines that are evidence, if there are any.
+        baselines: the baselines that are evidence, if there are any.
         run: run whose generators, checks and adapters are used. Default: the replicas' first, and tasks known by
             name.
         """
         self._generator, self._scorer, self._constraint = generator, scorer, constraint
         self._baselines, self._run = baselines, run
-        self._signs = _Signs()
+        self._worked_at: dict[str, float] = {}
+        """Time of each part's last results (``time.monotonic()``), for all runs together."""
+        self._said: dict[str, Any] = {}
+        """Last status of each part."""
 
     def serving(self, bundle: Bundle) -> "HandleBackend":
         """See ``Backend``."""
-        other = HandleBackend(self._generator, self._scorer, self._constraint, self._baselines, bundle)
-        other._signs = self._signs
+        other = copy(self)
+        other._run = bundle
         return other
 
     async def load(self, bundle: Bundle) -> None:
@@ -156,7 +139,7 @@ class HandleBackend:
             arrivals: Any = stream.remote(missing, tracing.outgoing(), may_repeat, source)
             with _cancelled_with_us(arrivals):
                 async for batch in arrivals:
-                    self._signs.note("generator")
+                    self._worked_at["generator"] = time.monotonic()
                     for candidate in batch:
                         by_id[candidate.candidate_id] = candidate
                         on_candidate(candidate)
@@ -183,7 +166,7 @@ class HandleBackend:
             what="scorer",
             patiently=True,
         )
-        self._signs.note("scorer")
+        self._worked_at["scorer"] = time.monotonic()
         return energies
 
     async def baseline_scores(self, texts: Sequence[TextToScore]) -> list[Mapping[str, float]]:
@@ -213,13 +196,14 @@ class HandleBackend:
                 state = await persistently(lambda: self._call(handle.info), what=part)
         except (TimeoutError, ServiceError) as error:
             waits = isinstance(error, TimeoutError) or error.code == "overloaded"
-            if waits and (state := self._signs.of_busy(part)) is not None:
-                return state
+            is_busy = time.monotonic() - self._worked_at.get(part, -math.inf) < BUSY_S
+            if waits and is_busy and part in self._said:
+                return self._said[part]
             if isinstance(error, ServiceError):
                 raise
             message = f"the {part} did not answer within {STATUS_TIMEOUT_S:g} s; it may still be loading"
             raise ServiceError(message, 503, "not_ready") from error
-        self._signs.said[part] = state
+        self._said[part] = state
         return state
 
     @staticmethod

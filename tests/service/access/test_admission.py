@@ -9,35 +9,22 @@ import pytest
 from raydebm.errors import OverloadedError
 from raydebm.service import access as admission
 from raydebm.service.access import Admission, ApiKey, Keyring
-from raydebm.service.core.triage import TriageService
-from raydebm.service.routes.application import create_app
-from raydebm.service.settings import AppArgs, load_bundle
 
 KEY = "k" * 32
 MODEL = "raydebm/knights_knaves"
 
 
 @pytest.fixture
-def limited_app(write_run, backend):
+def limited_app(bundle_of, app_of):
     """An application with one key and the given limits."""
 
     def make(**limits):
-        bundle = load_bundle(AppArgs(run_dir=write_run(), limits=limits))
+        bundle = bundle_of(limits=limits)
         sha256 = hashlib.sha256(KEY.encode()).hexdigest()
         ring = Keyring([ApiKey(name="a", sha256=sha256)])
-        return create_app(TriageService(bundle, backend), keyring=ring)
+        return app_of(bundle, keyring=ring)
 
     return make
-
-
-def together(app, count, path="/v1/triage", body=None):
-    async def send():
-        headers = {"Authorization": f"Bearer {KEY}"}
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
-            return await asyncio.gather(*(client.post(path, json=body) for _ in range(count)))
-
-    return asyncio.run(send())
 
 
 @pytest.fixture
@@ -159,28 +146,3 @@ def test_a_stream_holds_its_place_until_it_ends(limited_app, backend, puzzle):
     posts = [("/v1/chat/completions", body)] * 2
     refused, others = held_back(backend, limited_app(max_running=1), posts, 1)
     assert ([reply.status_code for reply in refused], others) == ([503], [200])
-
-
-def test_places_come_back_after_failures(limited_app, backend, puzzle):
-    app = limited_app(max_running=1)
-    backend.write = lambda request: ZeroDivisionError()
-    assert [together(app, 1, body={"problem": puzzle})[0].status_code for _ in range(3)] == [500, 500, 500]
-
-
-def test_waiting_requests_are_served_in_their_order_and_counted():
-    async def run():
-        queue, order = Admission(1, 3), []
-
-        async def work(name):
-            async with queue.place():
-                order.append(name)
-                await asyncio.sleep(0.001)
-
-        tasks = [asyncio.create_task(work(name)) for name in range(4)]
-        await asyncio.sleep(0)
-        seen = queue.num_waiting
-        tasks[2].cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        return seen, order, queue.num_waiting
-
-    assert asyncio.run(run()) == (3, [0, 1, 3], 0)

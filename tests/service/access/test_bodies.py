@@ -10,9 +10,6 @@ from starlette.requests import ClientDisconnect
 
 from raydebm.errors import ServiceError
 from raydebm.service.access import MAX_BODY_S, read_body
-from raydebm.service.core.triage import TriageService
-from raydebm.service.routes.application import create_app
-from raydebm.service.settings import AppArgs, load_bundle
 
 
 def chunks(*parts, pause_s=0.0):
@@ -66,8 +63,8 @@ def test_a_client_that_goes_away_while_it_sends_is_no_error_of_the_service(run_v
         run_virtually(read(receive))
 
 
-def test_slow_uploads_take_no_places(write_run, backend, free_port, puzzle, listening):
-    app = create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(), limits={"max_running": 1})), backend))
+def test_slow_uploads_take_no_places(free_port, puzzle, listening, bundle_of, app_of):
+    app = app_of(bundle_of(limits={"max_running": 1}))
     head = b"POST /v1/triage HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n{"
     with listening(app, free_port), contextlib.ExitStack() as stack:
         for _ in range(100):

@@ -10,9 +10,6 @@ import pytest
 
 from raydebm.errors import ServiceError
 from raydebm.service.access import ApiKey, Keyring, check_host
-from raydebm.service.core.triage import TriageService
-from raydebm.service.routes.application import create_app
-from raydebm.service.settings import AppArgs, load_bundle
 
 ALLOWED = (
     "localhost",
@@ -80,17 +77,17 @@ def test_a_page_of_another_site_has_nothing_run(client, backend, puzzle, path, k
     assert "Content-Type: application/json" in reply.json()["error"]["message"]
 
 
-def test_allowed_hosts_are_an_argument(write_run, backend, client):
-    bundle = load_bundle(AppArgs(run_dir=write_run(), allowed_hosts=("Verifier.Internal",)))
-    app_client = type(client)(create_app(TriageService(bundle, backend)))
+def test_allowed_hosts_are_an_argument(bundle_of, client_of):
+    bundle = bundle_of(allowed_hosts=("Verifier.Internal",))
+    app_client = client_of(bundle)
     assert app_client.get("/v1/models", headers={"Host": "verifier.internal:80"}).status_code == 200
     assert app_client.get("/v1/models", headers=EVIL).status_code == 403
 
 
-def test_with_keys_the_name_does_not_matter(bundle, backend, client):
+def test_with_keys_the_name_does_not_matter(bundle, client_of):
     key = "k" * 32
     ring = Keyring([ApiKey(name="a", sha256=hashlib.sha256(key.encode()).hexdigest())])
-    keyed = type(client)(create_app(TriageService(bundle, backend), keyring=ring))
+    keyed = client_of(bundle, keyring=ring)
     assert keyed.get("/v1/models", headers={**EVIL, "Authorization": f"Bearer {key}"}).status_code == 200
 
 
@@ -131,8 +128,8 @@ class _EvilPage(BaseHTTPRequestHandler):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("allowed", "status"), [((), 403), (("evil.example",), 200)], ids=["refused", "allowed"])
-def test_a_page_whose_name_is_rebound_reads_nothing(rebound, write_run, backend, free_port, listening, allowed, status):
-    bundle = load_bundle(AppArgs(run_dir=write_run(), allowed_hosts=allowed))
+def test_a_page_whose_name_is_rebound_reads_nothing(rebound, free_port, listening, allowed, status, bundle_of, app_of):
+    bundle = bundle_of(allowed_hosts=allowed)
     page = rebound.new_page()
     page.set_default_timeout(60_000)
     server = HTTPServer(("127.0.0.1", free_port), _EvilPage)
@@ -141,7 +138,7 @@ def test_a_page_whose_name_is_rebound_reads_nothing(rebound, write_run, backend,
     page.goto(f"http://evil.example:{free_port}/")
     server.shutdown()
     server.server_close()
-    with listening(create_app(TriageService(bundle, backend)), free_port):
+    with listening(app_of(bundle), free_port):
         seen = page.evaluate(READ)
     page.close()
     assert seen[0] == status

@@ -8,11 +8,8 @@ import httpx
 import pytest
 import yaml
 
-import raydebm
 from raydebm.errors import ConfigError
 from raydebm.service.access import ApiKey, Keyring, load_keyring
-from raydebm.service.core.triage import TriageService
-from raydebm.service.routes.application import create_app
 
 KEY = "c0ffee" * 8
 HASH = hashlib.sha256(KEY.encode()).hexdigest()
@@ -29,18 +26,13 @@ def keys_file(tmp_path):
 
 
 @pytest.fixture
-def app(bundle, backend):
-    return create_app(TriageService(bundle, backend), keyring=Keyring([ApiKey(name="team-a", sha256=HASH)]))
+def app(bundle, app_of):
+    return app_of(bundle, keyring=Keyring([ApiKey(name="team-a", sha256=HASH)]))
 
 
 def asked(client, authorization):
     headers = {} if authorization is None else {"Authorization": authorization}
     return client.get("/v1/models", headers=headers)
-
-
-def test_the_right_key_opens(client):
-    assert asked(client, f"Bearer {KEY}").status_code == 200
-    assert asked(client, f"bearer  {KEY}").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -51,12 +43,6 @@ def test_anything_else_is_401_in_openais_form(client, wrong):
     assert (reply.status_code, reply.headers["www-authenticate"]) == (401, "Bearer")
     assert reply.json()["error"]["code"] == "invalid_api_key"
     assert KEY[:12] not in reply.text
-
-
-def test_health_tells_strangers_no_more_than_that_it_is_ready(client):
-    told = {"status": "ok", "version": raydebm.__version__}
-    assert client.get("/health").json() == told
-    assert client.get("/health", headers={"Authorization": "Bearer wrong"}).json() == told
 
 
 def test_health_tells_strangers_no_reason(client, backend):

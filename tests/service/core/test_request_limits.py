@@ -112,9 +112,9 @@ def test_a_late_generator_is_left_out_and_named(triage, slow):
 
 
 @pytest.fixture
-def served_within(write_run):
+def served_within(bundle_of):
     """A served run whose requests have so many seconds; None: as many as they like."""
-    return lambda seconds: load_bundle(AppArgs(run_dir=write_run(), max_deadline_s=seconds))
+    return lambda seconds: bundle_of(max_deadline_s=seconds)
 
 
 def test_a_request_without_a_deadline_has_the_services(triage, slow, served_within):
@@ -187,11 +187,11 @@ def test_a_second_pass_that_cannot_end_in_time_is_not_begun(triage, slow, texts)
 
 
 @pytest.fixture
-def promising(write_run):
+def promising(bundle_of):
     """A promise, served with a deadline of two seconds."""
     promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
     policy = Policy(max_passes=2, num_regenerate=2, guarantee=promise)
-    return load_bundle(AppArgs(run_dir=write_run(policy=policy), max_deadline_s=2))
+    return bundle_of(policy=policy, max_deadline_s=2)
 
 
 def test_the_services_deadline_voids_a_promise_where_it_binds(triage, slow, promising, texts):
@@ -208,12 +208,6 @@ def test_the_services_deadline_voids_a_promise_where_it_binds(triage, slow, prom
 
 
 # ---- money -----------------------------------------------------------------------------------------------------------
-
-
-def test_max_usd_needs_prices(triage):
-    with pytest.raises(ServiceError, match="the recipe has none for ada, bo; set usd_per_million") as caught:
-        triage(max_usd=1.0)
-    assert (caught.value.status, caught.value.code, caught.value.param) == (400, "no_prices", "max_usd")
 
 
 def test_what_might_cost_too_much_is_not_asked_and_named(triage, priced, slow):
@@ -293,16 +287,6 @@ def test_a_backend_that_breaks_after_the_first_candidate_is_not_fatal(triage, sl
     assert answer.decision == "accept"
     assert (named(answer)["ada"].failed, named(answer)["bo"].failed) == (1, 2)
     assert named(answer)["bo"].error == "generator replicas died 6 times in a row"
-
-
-def test_equal_texts_are_scored_once_and_get_the_same_energies(triage, slow, texts):
-    slow.seconds = lambda request: float(request.sample_index)
-
-    answer, _ = triage(return_candidates=True)
-
-    assert len(slow.inner.scored) == 1
-    assert {tuple(candidate.members) for candidate in answer.candidates} == {tuple(answer.members)}
-    assert len({candidate.candidate_id for candidate in answer.candidates}) == 4
 
 
 class Bill:

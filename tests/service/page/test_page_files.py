@@ -6,9 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from raydebm.service.access import Keyring
-from raydebm.service.core.triage import TriageService
 from raydebm.service.page import PAGES, page_file, page_paths, static_files
-from raydebm.service.routes.application import create_app
 
 
 class Elements(HTMLParser):
@@ -28,8 +26,8 @@ def page(request):
     return page_file(PAGES[request.param], request.param).content.decode()
 
 
-def test_every_page_and_file_is_there_without_a_key_and_no_data_is(bundle, backend, client):
-    stranger = type(client)(create_app(TriageService(bundle, backend), keyring=Keyring([])))
+def test_every_page_and_file_is_there_without_a_key_and_no_data_is(bundle, client_of):
+    stranger = client_of(bundle, keyring=Keyring([]))
     assert {path: stranger.get(path).status_code for path in page_paths()} == dict.fromkeys(page_paths(), 200)
     assert stranger.get("/v1/options").status_code == 401
     assert stranger.get("/v1/problems").status_code == 401

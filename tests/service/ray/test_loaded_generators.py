@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from raydebm.errors import ConfigError
-from raydebm.service.ray.loaded import GENERATORS_IDLE_S, LoadedGenerators
+from raydebm.service.ray.deployments import GENERATORS_IDLE_S, LoadedGenerators
 from raydebm.service.settings import RunSource
 
-FIRST, SECOND, THIRD = (RunSource(name, "v1", ("ada",)) for name in ("first", "second", "third"))
+SECOND, THIRD, FOURTH = (RunSource(name, "v1", ("ada",)) for name in ("second", "third", "fourth"))
 
 
 class Idle:
@@ -46,7 +46,7 @@ def loaded(built, clock):
             raise ConfigError("no recipe")
         return {f"{source.run_dir}-ada": Idle()}
 
-    return LoadedGenerators({"ada": object()}, build, source=FIRST, clock=clock)
+    return LoadedGenerators(build, idle_s=GENERATORS_IDLE_S, clock=clock)
 
 
 def get(loaded, *sources):
@@ -56,22 +56,17 @@ def get(loaded, *sources):
     return asyncio.run(all_of_them())
 
 
-def test_the_first_run_needs_no_loading(loaded, built):
-    assert [list(generators) for generators in get(loaded, None, FIRST)] == [["ada"], ["ada"]]
-    assert built == []
-
-
 def test_calls_at_the_same_time_load_a_run_once(loaded, built):
     first, second = get(loaded, SECOND, SECOND)
     assert first is second
-    assert (built, loaded.names) == (["second"], ["ada", "second-ada"])
+    assert (built, list(loaded.loaded)) == (["second"], [SECOND])
 
 
 def test_a_run_that_nobody_asks_for_makes_room(loaded, built, clock):
     get(loaded, SECOND)
     clock.now += GENERATORS_IDLE_S + 1
-    get(loaded, RunSource("fourth", "v1", ("ada",)))
-    assert loaded.names == ["ada", "fourth-ada"]
+    get(loaded, FOURTH)
+    assert list(loaded.loaded) == [FOURTH]
     get(loaded, SECOND)
     assert built == ["second", "fourth", "second"]
 
@@ -79,7 +74,7 @@ def test_a_run_that_nobody_asks_for_makes_room(loaded, built, clock):
 def test_generators_that_make_room_are_closed(loaded, clock):
     [idle] = get(loaded, SECOND)
     clock.now += GENERATORS_IDLE_S + 1
-    [asked] = get(loaded, RunSource("fourth", "v1", ("ada",)))
+    [asked] = get(loaded, FOURTH)
     assert (idle["second-ada"].is_closed, asked["fourth-ada"].is_closed) == (True, False)
 
 
@@ -87,4 +82,4 @@ def test_a_run_that_cannot_be_loaded_leaves_the_others(loaded):
     get(loaded, SECOND)
     with pytest.raises(ConfigError, match="no recipe"):
         get(loaded, THIRD)
-    assert loaded.names == ["ada", "second-ada"]
+    assert list(loaded.loaded) == [SECOND]

@@ -8,7 +8,6 @@ from raydebm.service.core.triage import TriageService
 from raydebm.service.ray import metrics
 from raydebm.service.ray.metrics import RayMeter
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings import AppArgs, load_bundle
 
 
 @pytest.fixture
@@ -37,8 +36,8 @@ def seen(monkeypatch):
 
 
 @pytest.fixture
-def app(write_run, backend, seen):
-    return create_app(TriageService(load_bundle(AppArgs(run_dir=write_run())), backend, meter=RayMeter()))
+def app(backend, seen, bundle_of):
+    return create_app(TriageService(bundle_of(), backend, meter=RayMeter()))
 
 
 @pytest.fixture
@@ -66,8 +65,8 @@ def test_a_stream_that_fails_is_counted_though_answered_200(client, puzzle, of, 
     assert of("failures") == [(1, {"task": "knights_knaves", "status": "503", "code": "generation_failed"})]
 
 
-def test_what_is_refused_before_the_router_counts_under_its_route(client, write_run, backend, puzzle, of, seen):
-    service = TriageService(load_bundle(AppArgs(run_dir=write_run())), backend, meter=RayMeter())
+def test_what_is_refused_before_the_router_counts_under_its_route(client, backend, puzzle, of, seen, bundle_of):
+    service = TriageService(bundle_of(), backend, meter=RayMeter())
     stranger = type(client)(create_app(service, keyring=Keyring([])))
     stranger.post("/v1/triage", {"problem": puzzle})
     stranger.get("/v1/models/x")

@@ -15,8 +15,8 @@ from raydebm.errors import CheckpointError, ConfigError
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
 from raydebm.service.access import LOOK_EVERY_S, Keyring
 from raydebm.service.core.triage import TriageService
+from raydebm.service.ray.deployments import ENSEMBLE_IDLE_S, Ensembles
 from raydebm.service.ray.ingress import Exchangeable, changed_args, check_same_evidence
-from raydebm.service.ray.loaded import ENSEMBLE_IDLE_S, Ensembles
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings import AppArgs, LimitArgs, load_bundle, load_gateway
 
@@ -56,16 +56,16 @@ def test_a_wrong_value_is_refused_by_its_place():
 READER = {"kind": "reader", "name": "reader", "model": "m", "evidence": True}
 
 
-def test_baselines_that_no_replica_has_loaded_are_refused(write_run, recipe):
-    running = load_bundle(AppArgs(run_dir=write_run()))
-    wanted = load_bundle(AppArgs(run_dir=write_run({**recipe, "baselines": [READER]})))
+def test_baselines_that_no_replica_has_loaded_are_refused(recipe, bundle_of):
+    running = bundle_of()
+    wanted = bundle_of({**recipe, "baselines": [READER]})
     with pytest.raises(ConfigError, match="other baselines as evidence"):
         check_same_evidence(running, wanted)
 
 
-def test_a_rewritten_recipe_is_another_source_of_generators(write_run, recipe):
-    running = load_bundle(AppArgs(run_dir=write_run()))
-    wanted = load_bundle(AppArgs(run_dir=write_run({**recipe, "seed": 8})))
+def test_a_rewritten_recipe_is_another_source_of_generators(recipe, bundle_of):
+    running = bundle_of()
+    wanted = bundle_of({**recipe, "seed": 8})
     check_same_evidence(running, wanted)
     assert running.source != wanted.source
     with pytest.raises(ConfigError, match=f"is now version {wanted.source.recipe}"):
@@ -154,18 +154,18 @@ def test_two_ensembles_lie_beside_each_other_on_one_backbone_until_one_is_idle(c
     first, second = checkpoints
     clock = Clock()
     held = Ensembles(device="cpu", dtype="float32", clock=clock)
-    held.load_now(first)
+    held.put(first, held.read(first))
     clock.now += 1
 
     async def scene():
         newer = await held.get(second)
         assert newer is await held.get(second)
-        return newer
+        return newer.scorer
 
     newer = asyncio.run(scene())
     assert held.fingerprints == [first.fingerprint, second.fingerprint]
     assert held.latest is newer
-    assert len({id(ensemble.backbone) for ensemble in held.loaded}) == 1
+    assert len({id(ensemble.backbone) for ensemble in held.loaded.values()}) == 1
     clock.now += ENSEMBLE_IDLE_S + 1
     asyncio.run(held.get(second))
     assert held.fingerprints == [second.fingerprint]
@@ -175,12 +175,12 @@ def test_an_ensemble_that_was_let_go_is_loaded_again(checkpoints):
     first, second = checkpoints
     clock = Clock()
     held = Ensembles(device="cpu", dtype="float32", clock=clock)
-    held.load_now(first)
+    held.put(first, held.read(first))
     energies = held.latest.score([("1+1?", "2")])
     clock.now += ENSEMBLE_IDLE_S + 1
     asyncio.run(held.get(second))
     assert held.fingerprints == [second.fingerprint]
-    assert asyncio.run(held.get(first)).score([("1+1?", "2")]) == energies
+    assert asyncio.run(held.get(first)).scorer.score([("1+1?", "2")]) == energies
 
 
 def test_adapters_that_were_overwritten_are_not_taken_for_the_old_ones(checkpoints):

@@ -272,7 +272,7 @@ class Breaking:
 
 def deployment_of(**generators):
     made = GeneratorDeployment([], "nowhere")
-    made._loaded.first.update(generators)
+    made.first.update(generators)
     return made
 
 

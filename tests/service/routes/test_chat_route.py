@@ -18,19 +18,6 @@ def ask(client, puzzle):
     return send
 
 
-def test_a_text_that_was_cut_says_so(ask, backend, chunks_of):
-    backend.finish_reason = "length"
-    assert ask().json()["choices"][0]["finish_reason"] == "length"
-    assert chunks_of(ask(stream=True).text)[-1]["choices"][0]["finish_reason"] == "length"
-
-
-def test_a_refusal_is_whole_also_where_the_candidate_was_cut(ask, backend, energies, script):
-    script(energies=lambda text: energies["unsure"])
-    backend.finish_reason = "length"
-    assert ask().json()["choices"][0]["finish_reason"] == "stop"
-    assert ask(raydebm={"on_abstain": "best"}).json()["choices"][0]["finish_reason"] == "length"
-
-
 def test_sampling_fields_reach_the_generators(ask, backend):
     ask(temperature=0.3, top_p=0.5, max_completion_tokens=32, seed=3, stop="END")
     sampling = backend.requests[0].sampling
@@ -50,34 +37,6 @@ def test_temperature_zero_keeps_the_candidates_different(ask, backend):
 def test_the_raydebm_seed_goes_before_the_top_level_one(ask):
     assert ask(seed=3, raydebm={"seed": 4}).json()["raydebm"]["seed"] == 4
     assert ask(seed=3).json()["raydebm"]["seed"] == 3
-
-
-@pytest.mark.parametrize(
-    ("changes", "status", "code", "param"),
-    [
-        ({"model": "raydebm/gms8k"}, 404, "model_not_found", "model"),
-        ({"raydebm": {"task": "gsm8k"}}, 400, "invalid_request", "raydebm.task"),
-        ({"num_samples": 4}, 400, "misplaced_parameter", "num_samples"),
-        ({"tool_choice": "required"}, 400, "unsupported_parameter", "tool_choice"),
-        ({"function_call": {"name": "f"}}, 400, "unsupported_parameter", "function_call"),
-        ({"response_format": {"type": "xml"}}, 400, "invalid_request", "response_format.type"),
-        ({"response_format": {"type": "json_schema"}}, 400, "invalid_request", "response_format"),
-        ({"raydebm": {"lamda": 1}}, 400, "invalid_request", "raydebm.lamda"),
-        ({"raydebm": {"theta_abstain": 0.1}}, 400, "bad_override", None),
-    ],
-)
-def test_bad_requests_come_back_in_openais_error_form(ask, changes, status, code, param):
-    reply = ask(**changes)
-    error = reply.json()["error"]
-    assert (reply.status_code, error["code"], error["param"]) == (status, code, param)
-
-
-@pytest.mark.parametrize("choice", [{}, {"tool_choice": "auto"}, {"tool_choice": "none"}])
-def test_tools_that_are_offered_are_not_called(ask, choice):
-    """Chat applications offer theirs with every question."""
-    clock = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}
-    choices = ask(tools=[clock], **choice).json()["choices"]
-    assert [(each["finish_reason"], "tool_calls" in each["message"]) for each in choices] == [("stop", False)]
 
 
 def test_the_official_client_reads_a_streamed_abstention(app, puzzle, energies, script):

@@ -8,10 +8,7 @@ import httpx
 import pytest
 
 from raydebm.service import access as guard
-from raydebm.service.core.triage import TriageService
 from raydebm.service.routes import streams as connection
-from raydebm.service.routes.application import create_app
-from raydebm.service.settings import AppArgs, load_bundle
 
 
 def open_request(port, path, body):
@@ -66,9 +63,9 @@ def test_comments_keep_a_silent_connection_open(app, backend, free_port, puzzle,
     assert b"text/event-stream" in received
 
 
-def test_the_place_of_a_gone_client_is_free_again(write_run, backend, free_port, puzzle, listening, eventually):
+def test_the_place_of_a_gone_client_is_free_again(backend, free_port, puzzle, listening, eventually, bundle_of, app_of):
     limits = {"max_running": 1}
-    app = create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(), limits=limits)), backend))
+    app = app_of(bundle_of(limits=limits))
     backend.pause_s = 60.0
     with listening(app, free_port):
         client = open_request(free_port, "/v1/triage", {"problem": puzzle})

@@ -108,8 +108,8 @@ def test_errors_are_described_in_openais_form_everywhere(document):
     assert "HTTPValidationError" not in document["components"]["schemas"]
 
 
-def test_the_document_says_when_a_key_is_needed(bundle, backend, document):
-    keyed = create_app(TriageService(bundle, backend), keyring=Keyring([])).openapi()
+def test_the_document_says_when_a_key_is_needed(bundle, document, app_of):
+    keyed = app_of(bundle, keyring=Keyring([])).openapi()
     assert "security" not in document
     assert keyed["security"] == [{"key": []}]
     assert keyed["paths"]["/health"]["get"]["security"] == []

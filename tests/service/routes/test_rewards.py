@@ -27,35 +27,6 @@ def rewards(client):
     return ask
 
 
-def test_a_response_that_never_stops_thinking_is_worth_the_floor(rewards):
-    assert rewards(["p<think>never closed", "p5"], ["p", "p"]).json()["rewards"] == [-10.0, 2.0]
-
-
-@pytest.mark.parametrize(
-    ("url", "query", "prompts", "status"),
-    [
-        ("/get_reward", ["a"], [], 400),
-        ("/get_reward", [], [], 400),
-        ("/get_reward?flor=1", ["a"], ["b"], 400),
-        ("/get_reward?task=gms8k", ["a"], ["b"], 404),
-        ("/get_reward?task=knights_knaves", ["a"], ["b"], 422),
-        ("/get_reward?floor=-inf", ["a"], ["b"], 400),
-        ("/get_reward", ["a" * 2001], ["b"], 413),
-    ],
-)
-def test_bad_requests(rewards, url, query, prompts, status):
-    assert rewards(query, prompts, url).status_code == status
-
-
-def test_a_text_that_cannot_be_scored_gets_no_reward(rewards, script):
-    """A trainer would learn that it is bad."""
-    script(energies=lambda text: None if text == "b" else (1.0, 1.0))
-    reply = rewards(["pa", "pb"], ["p", "p"])
-
-    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "no_reward")
-    assert "response 1 of 2 has no reward: the ensemble gave no finite energy" in reply.json()["error"]["message"]
-
-
 def test_a_text_whose_checks_raise_gets_no_reward(rewards, puzzle, texts, monkeypatch):
     def vote_key(self, problem, answer):
         raise ZeroDivisionError("of a plug-in")
@@ -116,7 +87,7 @@ def test_a_failure_ends_the_others(rewards_of, backend):
 
 @pytest.mark.parametrize(("waited_s", "ended_s"), [(0.0, 2.5), (2.0, 0.5)])
 def test_all_prompts_have_one_deadline_together_from_their_arrival(
-    write_run, backend, run_virtually, monkeypatch, waited_s, ended_s
+    backend, run_virtually, monkeypatch, waited_s, ended_s, bundle_of
 ):
     async def slow(texts):
         await asyncio.sleep(1)
@@ -124,7 +95,7 @@ def test_all_prompts_have_one_deadline_together_from_their_arrival(
 
     monkeypatch.setattr(backend, "score", slow)
     monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
-    service = TriageService(load_bundle(AppArgs(run_dir=write_run(), max_deadline_s=2.5)), backend)
+    service = TriageService(bundle_of(max_deadline_s=2.5), backend)
     names = [f"p{index}" for index in range(3 * MAX_PARALLEL)]  # a second for each sixteen
     request = RewardRequest(query=names, prompts=names)
 
@@ -136,9 +107,9 @@ def test_all_prompts_have_one_deadline_together_from_their_arrival(
     assert run_virtually(work()) == (504, "deadline_exceeded", ended_s)
 
 
-def test_the_texts_of_all_prompts_are_limited_together(write_run, backend, client_of):
-    bundle = replace(load_bundle(AppArgs(run_dir=write_run())), max_score_tokens=100)
-    limited = client_of(create_app(TriageService(bundle, backend)))
+def test_the_texts_of_all_prompts_are_limited_together(client_of, bundle_of):
+    bundle = replace(bundle_of(), max_score_tokens=100)
+    limited = client_of(bundle)
     prompts = [str(index) * 30 for index in range(10)]  # 40 characters with each answer, 100 tokens in all
     reply = limited.post("/get_reward", {"query": ["a" * 10] * 10, "prompts": prompts})
     assert reply.status_code == 200
@@ -180,8 +151,8 @@ def test_disagreement_of_the_ensemble_costs_log_odds_too(rewards_by_votes, scrip
     assert rewards_by_votes(["#### 4"], ["What is 2 + 2?"], url)["rewards"] == pytest.approx([-0.5])
 
 
-def test_proven_and_refuted_answers_have_bounded_log_odds(write_run, backend, client_of, puzzle, texts):
-    app = create_app(TriageService(load_bundle(AppArgs(run_dir=write_run(policy=Policy(posterior=VOTES)))), backend))
+def test_proven_and_refuted_answers_have_bounded_log_odds(client_of, puzzle, texts, bundle_of, app_of):
+    app = app_of(bundle_of(policy=Policy(posterior=VOTES)))
     body = {"query": [texts["right"], texts["wrong"]], "prompts": [puzzle] * 2}
     reply = client_of(app).post("/get_reward?reward=log_odds&floor=-99", body).json()
     assert (reply["rewards"], reply["extra_logs"]["confidence"]) == ([10.0, -10.0], [1.0, 0.0])
@@ -193,12 +164,6 @@ def test_proven_and_refuted_answers_have_bounded_log_odds(write_run, backend, cl
 )
 def test_log_odds_are_bounded(probability, expected):
     assert log_odds(probability) == pytest.approx(expected)
-
-
-def test_log_odds_of_a_task_without_a_posterior_are_refused(rewards, puzzle):
-    reply = rewards(["a"], [puzzle], "/get_reward?reward=log_odds")
-    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "no_posterior")
-    assert "raydebm calibrate" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(("tau_accept", "expected"), [(0.5, 1.0), (0.6, 0.0)])

@@ -19,41 +19,7 @@ from raydebm.errors import (
     as_service_error,
 )
 from raydebm.service.core.triage import TriageService
-from raydebm.service.routes.application import create_app
 from raydebm.service.routes.scoring import ScoreRequest, get_scores, within_deadline
-from raydebm.service.settings import AppArgs, load_bundle
-
-
-def test_the_answer_is_scored_apart_from_its_thinking(client, puzzle, texts, backend):
-    client.post("/v1/score", {"problem": puzzle, "candidates": [f"<think>Hm.</think>{texts['right']}"]})
-    assert [text.text for text in backend.scored] == [texts["right"]]
-
-
-def test_vllms_shape_scores_answers_apart_from_their_thinking(client, backend):
-    client.post("/v1/score", {"text_1": "q", "text_2": ["<think>a</think>b", "c"]})
-    assert [text.text for text in backend.scored] == ["b", "c"]
-
-
-def test_endless_thinking_in_vllms_shape_has_no_energy(client, script):
-    script(energies=lambda text: (float(len(text)), 0.0))
-    data = client.post("/v1/score", {"text_1": "q", "text_2": ["<think>a", "ab"]}).json()["data"]
-    assert [(entry["index"], entry["score"]) for entry in data] == [(0, None), (1, -1.0)]
-
-
-@pytest.mark.parametrize(
-    ("body", "status", "words"),
-    [
-        ({"text_1": "p"}, 400, "give either"),
-        ({"problem": "p", "candidates": ["a"], "text_1": "p", "text_2": "a"}, 400, "give either"),
-        ({"text_1": "p", "text_2": "a", "lambda": 1}, 400, "belong to 'problem'"),
-        ({"problem": "What is 2 + 2?", "candidates": ["4"]}, 422, "not a problem"),
-        ({"problem": "p", "candidates": []}, 400, "candidates"),
-    ],
-)
-def test_bad_score_requests(client, body, status, words):
-    reply = client.post("/v1/score", body)
-    assert reply.status_code == status
-    assert words in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -113,8 +79,8 @@ def test_a_scorer_that_times_out_is_no_deadline_of_the_request(run_virtually):
 
 
 @pytest.mark.parametrize(("own_ms", "most_s", "ended_s"), [(2000, 240.0, 2.0), (None, 3.0, 3.0), (9000, 3.0, 3.0)])
-def test_scoring_has_a_deadline(write_run, slow_scorer, run_virtually, own_ms, most_s, ended_s):
-    service = TriageService(load_bundle(AppArgs(run_dir=write_run(), max_deadline_s=most_s)), slow_scorer)
+def test_scoring_has_a_deadline(slow_scorer, run_virtually, own_ms, most_s, ended_s, bundle_of):
+    service = TriageService(bundle_of(max_deadline_s=most_s), slow_scorer)
 
     async def work():
         with pytest.raises(ServiceError, match="were not scored within") as caught:
@@ -124,9 +90,9 @@ def test_scoring_has_a_deadline(write_run, slow_scorer, run_virtually, own_ms, m
     assert run_virtually(work()) == (504, "deadline_exceeded", ended_s)
 
 
-def test_the_texts_of_a_request_are_limited_together(write_run, backend, client):
-    bundle = replace(load_bundle(AppArgs(run_dir=write_run())), max_score_tokens=100)
-    limited = type(client)(create_app(TriageService(bundle, backend)))
+def test_the_texts_of_a_request_are_limited_together(bundle_of, client_of):
+    bundle = replace(bundle_of(), max_score_tokens=100)
+    limited = client_of(bundle)
     body = {"text_1": "p" * 30, "text_2": ["a" * 10] * 10}  # 400 characters, 100 tokens
     assert limited.post("/v1/score", body).status_code == 200
     reply = limited.post("/v1/score", {**body, "text_2": ["a" * 10] * 11})

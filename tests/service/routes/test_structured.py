@@ -6,12 +6,9 @@ import threading
 import pytest
 
 from raydebm.errors import ServiceError
-from raydebm.service.core.triage import TriageService
 from raydebm.service.routes import chat as forms
-from raydebm.service.routes.application import create_app
 from raydebm.service.routes.bodies import ResponseFormat
 from raydebm.service.routes.chat import JsonForm, format_for_endpoints, json_form
-from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.tasks import get_task
 
 ROLE = {"enum": ["knight", "knave"]}
@@ -58,24 +55,6 @@ def test_an_answer_of_another_shape_is_refused(answer):
     assert (caught.value.status, caught.value.code) == (400, "unsupported_response_format")
 
 
-TEXT = {"type": "string"}
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        {"type": "json_schema", "json_schema": {"name": "x"}},
-        schema_format({"type": "nonsense"}),
-        schema_format({"patternProperties": {"a": {}}}),
-        schema_format("text"),
-    ],
-)
-def test_a_schema_that_cannot_be_used_costs_nothing(client, backend, puzzle, wanted):
-    reply = client.post("/v1/chat/completions", chat(puzzle, response_format=wanted))
-    assert (reply.status_code, reply.json()["error"]["code"]) == (400, "unsupported_response_format")
-    assert backend.requests == []
-
-
 def steps_without_end():
     """A short schema whose check takes more steps than anybody has."""
     twice = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
@@ -83,14 +62,14 @@ def steps_without_end():
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
-def test_a_long_schema_is_refused_at_no_cost(client, backend, write_run, puzzle, path):
+def test_a_long_schema_is_refused_at_no_cost(backend, puzzle, path, bundle_of, client_of):
     schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(3000)}}
     size = len(json.dumps(schema))
     body = chat(puzzle, response_format=schema_format(schema))
     if path == "/v1/responses":
         wanted = {"type": "json_schema", "name": "answer", "schema": schema}
         body = {"model": "raydebm/knights_knaves", "input": puzzle, "text": {"format": wanted}}
-    roomy = type(client)(create_app(TriageService(load_bundle(AppArgs(run_dir=write_run())), backend)))
+    roomy = client_of(bundle_of())
     reply = roomy.post(path, body)
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "unsupported_response_format")
     assert f"has {size} characters; at most 64000" in reply.json()["error"]["message"]
@@ -146,18 +125,3 @@ def test_endpoints_are_offered_the_tasks_own_schema(declared_recipe):
 
 
 # ---- on_abstain: text ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def abstaining(script, energies):
-    return script(energies=lambda text: energies["unsure"])
-
-
-def test_a_model_id_can_ask_for_it(write_run, abstaining, client, puzzle):
-    bundle = load_bundle(AppArgs(run_dir=write_run(), policies={"text": {"on_abstain": "text"}}))
-    named = type(client)(create_app(TriageService(bundle, abstaining)))
-    assert "raydebm/knights_knaves@text" in [model["id"] for model in named.get("/v1/models").json()["data"]]
-    body = {**chat(puzzle), "model": "raydebm/knights_knaves@text"}
-    assert named.post("/v1/chat/completions", body).json()["choices"][0]["message"]["content"]
-    own = {**body, "raydebm": {"on_abstain": "error"}}
-    assert named.post("/v1/chat/completions", own).status_code == 422

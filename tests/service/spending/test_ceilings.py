@@ -22,8 +22,6 @@ from raydebm.generators.requests import (
 )
 from raydebm.records import FailureKind, Sampling
 from raydebm.service.access import ApiKey, Keyring
-from raydebm.service.core.triage import TriageService
-from raydebm.service.routes.application import create_app
 from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.service.spending import NANO, Account, Amount, Ceilings, Ledger, spent
 
@@ -38,18 +36,18 @@ def priced_recipe(recipe):
 
 
 @pytest.fixture
-def priced_app(write_run, priced_recipe, backend, tmp_path):
+def priced_app(priced_recipe, tmp_path, bundle_of, app_of):
     """An application with two keys, a and b, whose candidates cost half a dollar each and at most a dollar."""
 
     def make(*, policy=None, keys=None, **args):
-        bundle = load_bundle(AppArgs(run_dir=write_run(priced_recipe, policy), **args))
+        bundle = bundle_of(priced_recipe, policy, **args)
         ring = Keyring(
             [
                 ApiKey(name=name, sha256=hashlib.sha256(key.encode()).hexdigest(), **(keys or {}).get(name, {}))
                 for name, key in KEYS.items()
             ]
         )
-        return create_app(TriageService(bundle, backend), keyring=ring, ledger=Ledger(str(tmp_path / "ledger.sqlite")))
+        return app_of(bundle, keyring=ring, ledger=Ledger(str(tmp_path / "ledger.sqlite")))
 
     return make
 
@@ -104,7 +102,7 @@ def test_a_request_lowers_a_limit_and_never_raises_it(priced_app, puzzle, field,
 
 
 @pytest.mark.parametrize(("field", "most"), [("num_samples", 2), ("num_regenerate", 2)])
-def test_more_candidates_than_the_operators_are_refused(priced_app, backend, puzzle, field, most):
+def test_more_candidates_than_the_operators_are_refused(priced_app, puzzle, field, most):
     allowed, refused = post(priced_app(), {"problem": puzzle, field: most}, {"problem": puzzle, field: most + 1})
     assert (allowed.status_code, refused.status_code) == (200, 400)
     assert (refused.json()["error"]["code"], refused.json()["error"]["param"]) == ("above_ceiling", field)
@@ -290,9 +288,9 @@ def test_a_ledger_that_cannot_be_used_spends_nothing(priced_app, backend, puzzle
 
 
 @pytest.mark.parametrize("limits", [{"per_day": {"usd": 1}}, {"key_per_day": {"usd": 1}}, {"request": {"usd": 1}}])
-def test_ceilings_of_money_need_prices(write_run, limits):
+def test_ceilings_of_money_need_prices(limits, bundle_of):
     with pytest.raises(ConfigError, match="has none for ada, bo"):
-        load_bundle(AppArgs(run_dir=write_run(), limits=limits))
+        bundle_of(limits=limits)
 
 
 class Expensive:
@@ -328,14 +326,14 @@ class Expensive:
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(usd=st.floats(0, 120), candidates=st.integers(0, 200), seed=st.integers(0, 10**6))
 def test_64_parallel_clients_never_spend_more_than_the_ceilings(
-    tmp_path_factory, write_run, priced_recipe, backend, puzzle, usd, candidates, seed
+    tmp_path_factory, write_run, priced_recipe, backend, puzzle, usd, candidates, seed, app_of
 ):
     run_dir, backend = write_run(priced_recipe), Expensive(backend, priced_recipe, random.Random(seed))
     limits = {"per_day": {"usd": usd, "candidates": candidates}}
     bundle = load_bundle(AppArgs(run_dir=run_dir, limits={**limits, "max_running": 64}))
     ledger = Ledger(str(tmp_path_factory.mktemp("ledger") / "ledger.sqlite"))
     ring = Keyring([ApiKey(name="a", sha256=hashlib.sha256(KEYS["a"].encode()).hexdigest())])
-    app = create_app(TriageService(bundle, backend), keyring=ring, ledger=ledger)
+    app = app_of(bundle, keyring=ring, ledger=ledger)
     replies = post(app, *({"problem": puzzle, "seed": index} for index in range(64)))
     assert {reply.status_code for reply in replies} <= {200, 429, 503}
     spent = ledger.spent("service")
