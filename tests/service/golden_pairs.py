@@ -3,7 +3,8 @@
     python tests/service/golden_pairs.py --update
 
 asks all requests again and writes the responses. A group has a scene (the service's arguments) and pairs that are asked
-in order, so that a later one may be about an earlier one: ``{record}`` in a path is the newest ``record_id``.
+in order, so that a later one may be about an earlier one: ``{record}`` in a path is the newest ``record_id``. Of a
+pair with ``keep`` these places alone are recorded.
 Whatever differs between two runs of the same code is replaced by ``*``.
 """
 
@@ -101,7 +102,10 @@ class Scene:
         shown = {
             name: "*" if name == "retry-after" else reply.headers[name] for name in HEADERS if name in reply.headers
         }
-        return {"status": reply.status_code, **({"headers": shown} if shown else {}), **self._content(reply)}
+        content = self._content(reply)
+        if "keep" in pair:
+            content = {place: _value_at(content, place.split(".")) for place in pair["keep"]}
+        return {"status": reply.status_code, **({"headers": shown} if shown else {}), **content}
 
     def _content(self, reply):
         if not reply.headers["content-type"].startswith("text/event-stream"):
@@ -130,6 +134,13 @@ class Scene:
     def close(self):
         if self.writer is not None:
             self.writer.close()
+
+
+def _value_at(value, steps):
+    """The value at a place of a JSON value, such as ``reply.choices.0.message``."""
+    for step in steps:
+        value = value[int(step)] if isinstance(value, list) else value[step]
+    return value
 
 
 def _replaced(value, words):
