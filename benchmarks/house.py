@@ -21,9 +21,9 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 50_550,
-    "modules": 307,
-    "test lines": 39_590,
+    "source lines": 50_400,
+    "modules": 306,
+    "test lines": 38_960,
     "benchmark lines": 2_510,
     "client lines": 450,
     "document lines outside docs/log": 5_710,
