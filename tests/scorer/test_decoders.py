@@ -1,17 +1,13 @@
 """Decoders as backbones: training, scoring and PEFT alone give the same energies, whatever the padding."""
 
 import dataclasses
-import io
-import re
-from contextlib import redirect_stdout
 
 import pytest
 import torch
 
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.errors import CheckpointError
-from raydebm.pipeline.export import peft_example
-from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
+from raydebm.scorer.checkpoint import write_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.scorer.model.backbone import make_backbone
 from raydebm.scorer.model.batching import TextEncoder, micro_batches
@@ -67,19 +63,6 @@ def test_energies_do_not_depend_on_the_padding(checkpoint):
 
     for first, second in zip(together, alone, strict=True):
         assert first.members == pytest.approx(second.members, abs=1e-5)
-
-
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_the_cards_code_for_peft_gives_the_same_energy(checkpoint):
-    record, _ = read_ensemble(checkpoint)
-    example = peft_example(record.backbone, adapter="a1", pooling="last", is_decoder=True)
-    code = re.search(r"```python\n(.*?)```", example, re.DOTALL).group(1)
-    names = {}
-    with redirect_stdout(io.StringIO()):
-        exec(compile(code.replace('"."  # this folder', repr(str(checkpoint))), "card", "exec"), names)
-
-    expected = EnsembleScorer.load(checkpoint, device="cpu").score(TEXTS[:1])[0].members[1]
-    assert names["energy"](*TEXTS[0]) == pytest.approx(expected, abs=1e-4)
 
 
 def test_gradients_reach_adapter_and_head_alone(tiny):

@@ -115,9 +115,3 @@ def metadata_of():
         return yaml.safe_load(block)
 
     return read
-
-
-@pytest.fixture(scope="session")
-def blocks_of():
-    """The Python code of a card, block by block."""
-    return lambda card: [part.split("```", 1)[0] for part in card.split("```python\n")[1:]]

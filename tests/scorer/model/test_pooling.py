@@ -1,9 +1,6 @@
 """What a head reads: [CLS] or the mean over tokens, the same in training, in scoring and by PEFT alone."""
 
 import dataclasses
-import io
-import re
-from contextlib import redirect_stdout
 
 import pytest
 import torch
@@ -11,7 +8,6 @@ import torch
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.errors import ConfigError
 from raydebm.evaluation.confounding.refit import FeatureExtractor
-from raydebm.pipeline.export import peft_example
 from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer, head_of
 from raydebm.scorer.model.pooling import check_pooling, pooled
@@ -77,18 +73,3 @@ def test_features_through_the_heads_are_the_energies(checkpoint):
             for adapter, states in zip(extractor.adapters, extractor.states(TEXTS), strict=True)
         ]
     torch.testing.assert_close(torch.stack(columns, dim=1), energies, atol=1e-5, rtol=0)
-
-
-@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
-def test_the_cards_code_for_peft_gives_the_same_energy(checkpoint, tiny_folders):
-    example = peft_example(str(tiny_folders["bert"]), adapter="a0", pooling="mean")
-    code = (
-        re.search(r"```python\n(.*?)```", example, re.DOTALL)
-        .group(1)
-        .replace('"."  # this folder', repr(str(checkpoint)))
-    )
-    names = {}
-    with redirect_stdout(io.StringIO()):
-        exec(compile(code, "card", "exec"), names)
-    (expected, *_) = EnsembleScorer.load(checkpoint, device="cpu").score(TEXTS[:1])[0].members
-    assert names["energy"](*TEXTS[0]) == pytest.approx(expected, abs=1e-4)
