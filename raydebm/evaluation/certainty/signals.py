@@ -155,7 +155,7 @@ def signal_rows(
         worth: Worth of the selections that the signals describe, in [0, 1] or NaN, shape (P,).
         correct: Correctness for the AUROC, 1, 0 or NaN, shape (P,). Default: ``worth``.
     """
-    fewer = Bootstrap(bootstrap.counts[:NUM_RESAMPLES])
+    fewer = bootstrap.first(NUM_RESAMPLES)
     return tuple(_row(signal, worth, worth if correct is None else correct, fewer) for signal in signals)
 
 
@@ -164,13 +164,11 @@ def _row(signal: Signal, worth: Floats, correct: Floats, bootstrap: Bootstrap) -
     n = int(known.sum())
     at_80 = gain = NOTHING
     if n:
-        # The first row is the sample itself; the others are resamples.
-        weights = np.vstack([np.ones((1, n), dtype=np.uint8), bootstrap.counts[:, known]])
+        weights = bootstrap.with_sample()[:, known]
         base, risk = risks(signal.values[known], worth[known], weights, (0.0, LEFT_OUT)).T
         accuracy = 1 - risk
-        gains = accuracy + base - 1
         at_80 = bootstrap.share(float(accuracy[0]), accuracy[1:], num_answered(LEFT_OUT, n))
-        gain = bootstrap.interval(float(gains[0]), gains[1:], n)
+        gain = bootstrap.of_samples(accuracy + base - 1, n)
     return SignalRow(
         name=signal.name,
         description=signal.description,

@@ -8,13 +8,13 @@ Does not know: texts, scorers. Experiments that rescore texts are in ``experimen
 Only the N candidates of a pool are used, and of these the labelled and scored ones.
 """
 
-import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from raydebm.decision.groups import Bools
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.selectors import BEST_GENERATOR, PAPER_RULE, best_generator_of, standard_selectors, values_of
 from raydebm.evaluation.stats.effects import generator_effects
@@ -23,19 +23,11 @@ from raydebm.evaluation.stats.intervals import (
     Bootstrap,
     Estimate,
     Floats,
-    Weights,
-    fewest_of_a_class,
     mean_of_known,
     weighted_auroc,
     weighted_sums,
 )
-from raydebm.evaluation.studies.generators import (
-    CandidateTable,
-    Statistic,
-    over_generators,
-    std,
-    value_range,
-)
+from raydebm.evaluation.studies.generators import CandidateTable, std
 
 MAX_IDENTITY_SHARE = 0.2
 """Limit on the generator's share of the variance of correct candidates' energies. The screen warns above it if the
@@ -165,28 +157,38 @@ def screen(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, best_gener
     """
     in_hindsight = best_generator is None
     best_generator = best_generator_of(pools, by_violation=False) if in_hindsight else best_generator
-    table = CandidateTable.of(pools)
-    places, centred, picks = range(len(table.generators)), _centred(table), _picks(pools, lambda_)
-    sums, in_problem = table.correct_sums(table.mu), over_generators(table.correct_sums(table.offset), bootstrap, std)
-    gap = _mean_statistic([_gap(table, centred, index, bootstrap) for index in places], table, bootstrap)
-    within = [_within_auroc(table, centred, index, bootstrap) for index in places]
+    table = CandidateTable.of(pools, bootstrap)
+    centred, picks = _centred(table), _picks(pools, lambda_)
+    places, num_problems = range(len(table.generators)), len(np.unique(table.problem))
+    (means, n), (offsets, n_offset) = (table.means_by_generator(values) for values in (table.mu, table.offset))
+    spread = std(offsets)
+    gaps = [np.subtract(*(table.means(centred, _rows(table, index, label)) for label in (0, 1))) for index in places]
+    within = [_within_auroc(table, centred, index) for index in places]
+    gap, auroc = (mean_of_known(np.stack([np.full(len(spread), math.nan), *each])) for each in (gaps, within))
+    relative = np.divide(spread, gap, where=gap > 0, out=np.full_like(gap, math.nan))
     values = _selector_values(pools, lambda_, best_generator)
     rivals = {PAPER_RULE, BEST_GENERATOR} <= values.keys()
     return Screen(
         num_problems=pools.num_pools,
         generators=tuple(_row(table, index, picks, within[index], bootstrap) for index in places),
-        spread=over_generators(sums, bootstrap, std).estimate(bootstrap),
-        spread_range=over_generators(sums, bootstrap, value_range).estimate(bootstrap),
-        spread_in_problem=in_problem.estimate(bootstrap),
-        gap_within=gap.estimate(bootstrap),
-        relative_spread=in_problem.over(gap).estimate(bootstrap),
+        spread=bootstrap.of_samples(std(means), n),
+        spread_range=bootstrap.of_samples(np.ptp(means, axis=1) if means.size else std(means), n),
+        spread_in_problem=bootstrap.of_samples(spread, n_offset),
+        gap_within=bootstrap.of_samples(gap, num_problems),
+        relative_spread=bootstrap.of_samples(relative, min(n_offset, num_problems)),
         identity_share=_identity_share(table, bootstrap),
-        within_auroc=_mean_statistic(within, table, bootstrap).estimate(bootstrap),
+        within_auroc=bootstrap.of_samples(auroc, num_problems),
         accuracy={name: bootstrap.proportion(correct) for name, correct in values.items()},
-        best_generator=best_generator if "best generator" in values else None,
+        best_generator=best_generator if BEST_GENERATOR in values else None,
         is_in_hindsight=in_hindsight,
         paper_minus_best_generator=bootstrap.mean(values[PAPER_RULE] - values[BEST_GENERATOR]) if rivals else NOTHING,
     )
+
+
+def _rows(table: CandidateTable, index: int, label: int) -> Bools:
+    """Rows of one generator with one label."""
+    rows: Bools = (table.generator == index) & (table.correct == label)
+    return rows
 
 
 def _centred(table: CandidateTable) -> Floats:
@@ -210,88 +212,58 @@ def _picks(pools: PoolTable, lambda_: float) -> Floats:
     return np.where(pools.any(pools.correct == 1), writers, math.nan)
 
 
-def _row(table: CandidateTable, index: int, picks: Floats, within: Statistic, bootstrap: Bootstrap) -> AuthorRow:
-    own, right = table.generator == index, table.correct == 1
-    everything, good, bad = (table.sums(table.mu, rows) for rows in (own, own & right, own & ~right))
-    all_right = table.sums(table.mu, right).counts
-    known = ~np.isnan(picks) & (all_right > 0) & (everything.counts > 0)
-    share = np.where(known, good.counts / np.maximum(all_right, 1), math.nan)
+def _row(table: CandidateTable, index: int, picks: Floats, within: Floats, bootstrap: Bootstrap) -> AuthorRow:
+    own, right, good, bad = table.generator == index, table.correct == 1, _rows(table, index, 1), _rows(table, index, 0)
+    num_own, num_good, num_bad, num_right = (table.sums(1.0, rows) for rows in (own, good, bad, right))
+    known = ~np.isnan(picks) & (num_right > 0) & (num_own > 0)
+    share = np.where(known, num_good / np.maximum(num_right, 1), math.nan)
     picked = np.where(known, (picks == index).astype(float), math.nan)
-    accuracy = np.where(everything.counts > 0, good.counts / np.maximum(everything.counts, 1), math.nan)
-    offset = table.sums(table.offset, own & right)
     return AuthorRow(
         generator=table.generators[index],
         num_candidates=int(own.sum()),
-        num_correct=int((own & right).sum()),
-        accuracy=bootstrap.proportion(accuracy),
+        num_correct=int(good.sum()),
+        accuracy=bootstrap.proportion(np.where(num_own > 0, num_good / np.maximum(num_own, 1), math.nan)),
         correct_share=bootstrap.proportion(share),
         pick_share=bootstrap.proportion(picked),
         excess=bootstrap.mean(picked - share),
-        energy_correct=bootstrap.ratio(good.energies, good.counts),
-        energy_incorrect=bootstrap.ratio(bad.energies, bad.counts),
-        offset=bootstrap.ratio(offset.energies, offset.counts),
+        energy_correct=bootstrap.ratio(table.sums(table.mu, good), num_good),
+        energy_incorrect=bootstrap.ratio(table.sums(table.mu, bad), num_bad),
+        offset=bootstrap.ratio(table.sums(table.offset, good), num_good),
         within_auroc=bootstrap.auroc_interval(
-            within.value, within.samples, within.n, fewest=fewest_of_a_class(table.correct[own])
+            float(within[0]), within[1:], int((num_own > 0).sum()), fewest=min(int(good.sum()), int(bad.sum()))
         ),
     )
 
 
-def _within_auroc(table: CandidateTable, centred: Floats, index: int, bootstrap: Bootstrap) -> Statistic:
-    """AUROC of -centred mu for correctness among one generator's rows. Undefined with one class."""
+def _within_auroc(table: CandidateTable, centred: Floats, index: int) -> Floats:
+    """AUROC of -centred mu for correctness among one generator's rows. NaN with one class."""
     own = np.flatnonzero(table.generator == index)
-    scores, correct = -centred[own], table.correct[own]
-    if not len(own) or correct.min() == correct.max():
-        return dataclasses.replace(Statistic.undefined(bootstrap), n=len(np.unique(table.problem[own])))
-    value = weighted_auroc(scores, correct, np.ones((1, len(own))))[0]
     # In blocks: resamples times candidates exceed the memory for large pools.
-    step = max(1, MAX_WEIGHTS // len(own))
-    samples = [
-        weighted_auroc(scores, correct, bootstrap.counts[start : start + step, table.problem[own]])
-        for start in range(0, len(bootstrap.counts), step)
-    ]
-    return Statistic(float(value), np.concatenate(samples), len(np.unique(table.problem[own])))
-
-
-def _gap(table: CandidateTable, centred: Floats, index: int, bootstrap: Bootstrap) -> Statistic:
-    """Mean centred energy of one generator's incorrect minus that of its correct rows. Undefined without both."""
-    wrong, right = (table.sums(centred, (table.generator == index) & (table.correct == label)) for label in (0.0, 1.0))
-    if not (wrong.counts.sum() and right.counts.sum()):
-        return Statistic.undefined(bootstrap)
-    samples = wrong.resampled(bootstrap) - right.resampled(bootstrap)
-    return Statistic(wrong.mean - right.mean, samples, table.num_problems)
-
-
-def _mean_statistic(statistics: Sequence[Statistic], table: CandidateTable, bootstrap: Bootstrap) -> Statistic:
-    """Mean over the generators with a defined value, separately in each resample."""
-    usable = [statistic for statistic in statistics if not math.isnan(statistic.value)]
-    if not usable:
-        return Statistic.undefined(bootstrap)
-    samples = mean_of_known(np.stack([statistic.samples for statistic in usable]))
-    value = float(np.mean([statistic.value for statistic in usable]))
-    return Statistic(value, samples, len(np.unique(table.problem)))
+    step = max(1, MAX_WEIGHTS // max(len(own), 1))
+    return np.concatenate(
+        [
+            weighted_auroc(-centred[own], table.correct[own], table.weights[start : start + step, table.problem[own]])
+            for start in range(0, len(table.weights), step)
+        ]
+    )
 
 
 def _identity_share(table: CandidateTable, bootstrap: Bootstrap) -> Estimate:
     """Variance of ``offset`` between generators over its total variance (eta squared)."""
     right = ~np.isnan(table.offset)
-    shared = table.sums(table.mu, right).counts > 1  # a single correct candidate equals its mean
+    shared = table.sums(1.0, right) > 1  # a single correct candidate equals its mean
     right &= shared[table.problem]
-    squares = table.sums(table.offset**2, right).energies
+    squares = table.sums(table.offset**2, right)
     if not right.any() or squares.sum() <= 1e-12:
         return Estimate(value=None, low=None, high=None, n=int(shared.sum()))
-    parts = [table.sums(table.offset, right & (table.generator == index)) for index in range(len(table.generators))]
-
-    def between(weights: Weights) -> Floats:
-        total = np.zeros(len(weights))
-        for part in parts:
-            top, bottom = weighted_sums(weights, part.energies), weighted_sums(weights, part.counts)
-            total += np.divide(top**2, bottom, where=bottom > 0, out=np.zeros_like(top))
-        whole = weighted_sums(weights, squares)
-        values: Floats = np.divide(total, whole, where=whole > 0, out=np.full_like(whole, math.nan))
-        return values
-
-    value = float(between(np.ones((1, table.num_problems)))[0])
-    return bootstrap.interval(value, between(bootstrap.counts), int(shared.sum()))
+    between = np.zeros(len(table.weights))
+    for index in range(len(table.generators)):
+        rows = right & (table.generator == index)
+        top, bottom = (weighted_sums(table.weights, table.sums(values, rows)) for values in (table.offset, 1.0))
+        between += np.divide(top**2, bottom, where=bottom > 0, out=np.zeros_like(top))
+    whole = weighted_sums(table.weights, squares)
+    share = np.divide(between, whole, where=whole > 0, out=np.full_like(whole, math.nan))
+    return bootstrap.of_samples(share, int(shared.sum()))
 
 
 def _selector_values(pools: PoolTable, lambda_: float, best_generator: str | None) -> dict[str, Floats]:

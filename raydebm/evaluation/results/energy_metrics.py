@@ -19,7 +19,7 @@ from scipy.special import ndtr
 from raydebm.decision.groups import Bools, Floats
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.certainty.signals import NUM_RESAMPLES, num_answered, risks, worth_of
-from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
+from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, weighted_sums
 
 POOLS_AT_ONCE = 1024
 """Number of pools whose pairs are compared at once, which limits memory."""
@@ -170,8 +170,7 @@ def _retained(sigma: Floats, right: Floats, bootstrap: Bootstrap, fractions: Seq
     total = int(known.sum())
     if total == 0:
         return [NOTHING for _ in fractions]
-    weights = np.vstack([np.ones((1, total), dtype=np.uint8), bootstrap.counts[:NUM_RESAMPLES, known]])
-    accuracy = 1 - risks(-sigma[known], right[known], weights, fractions)
+    accuracy = 1 - risks(-sigma[known], right[known], bootstrap.first(NUM_RESAMPLES).with_sample()[:, known], fractions)
     return [
         bootstrap.share(float(values[0]), values[1:], num_answered(fraction, total))
         for fraction, values in zip(fractions, accuracy.T, strict=True)
@@ -292,10 +291,10 @@ def _mean_difference(pools: PoolTable, energies: Floats, bootstrap: Bootstrap) -
     good, bad = _class_sums(pools, energies, 1.0), _class_sums(pools, energies, 0.0)
     if not good[1].any() or not bad[1].any():
         return NOTHING
-    value = bad[0].sum() / bad[1].sum() - good[0].sum() / good[1].sum()
+    totals = weighted_sums(bootstrap.with_sample(), np.stack([*bad, *good], axis=1)).T
     with np.errstate(invalid="ignore", divide="ignore"):
-        means = [bootstrap.sums(total) / bootstrap.sums(count) for total, count in (bad, good)]
-    return bootstrap.interval(float(value), means[0] - means[1], int(((good[1] + bad[1]) > 0).sum()))
+        differences = totals[0] / totals[1] - totals[2] / totals[3]
+    return bootstrap.of_samples(differences, int(((good[1] + bad[1]) > 0).sum()))
 
 
 def _pass_at_n(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap) -> list[PassAtN]:
@@ -369,21 +368,19 @@ def ensemble_theory(pools: PoolTable, bootstrap: Bootstrap) -> EnsembleTheory | 
     num_pairs = int(counts.sum())
     if num_pairs == 0:
         return None
-    known = counts > 0
-    averages = table[known].mean(axis=0, keepdims=True)
-    totals = bootstrap.sums(known.astype(np.float64))[:, None]
-    sums = bootstrap.sums(np.where(known[:, None], table, 0.0))
-    sampled = np.divide(sums, totals, where=totals > 0, out=np.full(sums.shape, math.nan))
-    n = int(known.sum())
-    q, rho = _q(averages, num_adapters), _rho(averages, num_adapters)
-    rho_value = float(rho[0])
+    known, weights = counts > 0, bootstrap.with_sample()
+    totals = weighted_sums(weights, known.astype(np.float64))[:, None]
+    sums = weighted_sums(weights, np.where(known[:, None], table, 0.0))
+    moments = np.divide(sums, totals, where=totals > 0, out=np.full(sums.shape, math.nan))
+    n, qs, rhos = int(known.sum()), moments[:, :num_adapters].mean(axis=1), _rho(moments, num_adapters)
+    q, rho = float(qs[0]), float(rhos[0])
     return EnsembleTheory(
         num_adapters=num_adapters,
-        q=bootstrap.interval(float(q[0]), _q(sampled, num_adapters), n),
-        rho=bootstrap.interval(rho_value, _rho(sampled, num_adapters), n),
-        predicted=None if math.isnan(rho_value) else ensemble_accuracy(num_adapters, float(q[0]), rho_value),
-        ceiling=None if math.isnan(rho_value) else ensemble_accuracy(math.inf, float(q[0]), rho_value),
-        measured=bootstrap.interval(float(averages[0, -1]), sampled[:, -1], n),
+        q=bootstrap.of_samples(qs, n),
+        rho=bootstrap.of_samples(rhos, n),
+        predicted=None if math.isnan(rho) else ensemble_accuracy(num_adapters, q, rho),
+        ceiling=None if math.isnan(rho) else ensemble_accuracy(math.inf, q, rho),
+        measured=bootstrap.of_samples(moments[:, -1], n),
         num_pairs=num_pairs,
     )
 
@@ -411,11 +408,6 @@ def _moments(pools: PoolTable) -> tuple[Floats, Floats]:
     second = products[:, :num_adapters, :num_adapters].reshape(num_pools, -1)
     table = np.concatenate([first, second, products[:, -1, -1:]], axis=1)
     return np.divide(table, counts[:, None], where=counts[:, None] > 0, out=np.full(table.shape, math.nan)), counts
-
-
-def _q(moments: Floats, num_adapters: int) -> Floats:
-    mean: Floats = moments[:, :num_adapters].mean(axis=1)
-    return mean
 
 
 def _rho(moments: Floats, num_adapters: int) -> Floats:

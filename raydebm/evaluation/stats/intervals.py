@@ -153,6 +153,18 @@ class Bootstrap:
         low, high = np.quantile(defined, [tail, 1 - tail])
         return Estimate(value=value, low=float(low), high=float(high), n=n)
 
+    def first(self, count: int) -> "Bootstrap":
+        """At most ``count`` of the resamples."""
+        return Bootstrap(self.counts[:count])
+
+    def with_sample(self) -> Weights:
+        """Weights of the sample itself, which are 1, and of each resample, shape (1 + num_bootstrap, n)."""
+        return np.vstack([np.ones((1, self.counts.shape[1]), dtype=self.counts.dtype), self.counts])
+
+    def of_samples(self, samples: Floats, n: int) -> Estimate:
+        """``interval`` of a statistic of ``with_sample``."""
+        return self.interval(float(samples[0]), samples[1:], n)
+
     def share(self, value: float, samples: Floats, n: int) -> Estimate:
         """``interval`` of a share of right ones among n problems, with the exact side of ``proportion``."""
         return _exact_at_the_ends(self.interval(value, samples, n))

@@ -1,7 +1,7 @@
 """Candidates by generator: quality, length, selections and energies, and pools of one generator or of several."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +10,7 @@ from raydebm.config.pairs import POSITIVE_FRAC
 from raydebm.decision.groups import Bools, Floats, Ints, ratio
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.results.energy_metrics import pair_accuracies
-from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
+from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, Weights, weighted_sums
 from raydebm.evaluation.studies.sizes import EnergyOrder, of_oracle, of_votes
 
 MIN_CORRECT = 5
@@ -19,13 +19,15 @@ MIN_CORRECT = 5
 
 def energy_spread(pools: PoolTable, bootstrap: Bootstrap) -> Estimate:
     """``Screen.spread`` without the rest of the screen."""
-    table = CandidateTable.of(pools)
-    return over_generators(table.correct_sums(table.mu), bootstrap, std).estimate(bootstrap)
+    table = CandidateTable.of(pools, bootstrap)
+    means, n = table.means_by_generator(table.mu)
+    return bootstrap.of_samples(std(means), n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CandidateTable:
-    """Labelled, scored candidates of all pools, one per row, R rows."""
+    """Labelled, scored candidates of all pools, one per row, R rows; statistics of the sample itself, then of each
+    resample, shape (1 + B,), NaN where undefined."""
 
     generators: tuple[str, ...]
     """All generator names of the pools, sorted."""
@@ -37,10 +39,11 @@ class CandidateTable:
     mu: Floats
     offset: Floats
     """mu minus the mean mu of the problem's correct rows. NaN for incorrect rows."""
-    num_problems: int
+    weights: Weights
+    """Weight of each problem in the sample itself (1) and in each resample, shape (1 + B, P)."""
 
     @classmethod
-    def of(cls, pools: PoolTable) -> "CandidateTable":
+    def of(cls, pools: PoolTable, bootstrap: Bootstrap) -> "CandidateTable":
         """Convert the pools' labelled candidates to columns."""
         rows = np.flatnonzero(~np.isnan(pools.correct) & ~np.isnan(pools.mu))
         problem, mu, correct = pools.pool_of_row[rows], pools.mu[rows], pools.correct[rows]
@@ -52,88 +55,37 @@ class CandidateTable:
             correct=correct,
             mu=mu,
             offset=np.where(correct == 1, mu - centres, math.nan),
-            num_problems=pools.num_pools,
+            weights=bootstrap.with_sample(),
         )
 
-    def sums(self, values: Floats, rows: Bools) -> "Sums":
-        """Sum and number of ``values`` over the selected rows of each problem."""
-        sums = np.bincount(self.problem[rows], weights=values[rows], minlength=self.num_problems)
-        counts = np.bincount(self.problem[rows], minlength=self.num_problems)
-        return Sums(sums.astype(np.float64), counts.astype(np.float64))
+    def sums(self, values: Floats | float, rows: Bools) -> Floats:
+        """Sum of ``values`` over the selected rows of each problem, shape (P,). 1 counts them."""
+        weights = np.broadcast_to(values, rows.shape)[rows]
+        return np.bincount(self.problem[rows], weights, self.weights.shape[1]).astype(np.float64)
 
-    def correct_sums(self, values: Floats) -> "list[Sums]":
-        """``sums`` over the correct rows of every generator."""
-        right = self.correct == 1
-        return [self.sums(values, right & (self.generator == index)) for index in range(len(self.generators))]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Sums:
-    """Sums and numbers of energies, per problem."""
-
-    energies: Floats
-    counts: Floats
-
-    @property
-    def mean(self) -> float:
-        """Mean over all problems."""
-        return float(self.energies.sum() / self.counts.sum())
-
-    def resampled(self, bootstrap: Bootstrap) -> Floats:
-        """Mean in each resample. NaN if a resample has none of the candidates."""
-        tops, bottoms = bootstrap.sums(self.energies), bootstrap.sums(self.counts)
-        means: Floats = np.divide(tops, bottoms, where=bottoms > 0, out=np.full_like(tops, math.nan))
+    def means(self, values: Floats, rows: Bools) -> Floats:
+        """Mean of ``values`` over the selected rows, shape (1 + B,)."""
+        tops, counts = weighted_sums(self.weights, np.stack([self.sums(values, rows), self.sums(1.0, rows)], axis=1)).T
+        means: Floats = np.divide(tops, counts, where=counts > 0, out=np.full_like(tops, math.nan))
         return means
 
+    def means_by_generator(self, values: Floats) -> tuple[Floats, int]:
+        """Means over each generator's correct rows, shape (1 + B, G), and the number of their problems.
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Statistic:
-    """Value with its resamples, NaN where undefined."""
-
-    value: float
-    samples: Floats
-    n: int
-
-    @classmethod
-    def undefined(cls, bootstrap: Bootstrap) -> "Statistic":
-        """Statistic without data."""
-        return cls(math.nan, np.full(len(bootstrap.counts), math.nan), 0)
-
-    def estimate(self, bootstrap: Bootstrap) -> Estimate:
-        """The value with its bootstrap interval."""
-        return bootstrap.interval(self.value, self.samples, self.n)
-
-    def over(self, other: "Statistic") -> "Statistic":
-        """Ratio of two statistics. Undefined where the other is not above 0."""
-        value = self.value / other.value if other.value > 0 else math.nan
-        samples = np.divide(
-            self.samples, other.samples, where=other.samples > 0, out=np.full_like(self.samples, math.nan)
-        )
-        return Statistic(value, samples, min(self.n, other.n))
+        Generators with few correct candidates are excluded; G is 0 with fewer than two others.
+        """
+        own = [(self.correct == 1) & (self.generator == index) for index in range(len(self.generators))]
+        usable = [rows for rows in own if rows.sum() >= MIN_CORRECT]
+        if len(usable) < 2:
+            return np.zeros((len(self.weights), 0)), 0
+        means = np.stack([self.means(values, rows) for rows in usable], axis=1)
+        return means, len(np.unique(self.problem[np.any(usable, axis=0)]))
 
 
 def std(means: Floats) -> Floats:
-    """Standard deviation over generators, one per row."""
-    deviations: Floats = means.std(axis=1)
+    """Standard deviation over generators, one per row. NaN without any."""
+    deviations: Floats = means.std(axis=1) if means.shape[1] else np.full(len(means), math.nan)
     return deviations
-
-
-def value_range(means: Floats) -> Floats:
-    """Largest minus smallest over generators, one per row."""
-    ranges: Floats = means.max(axis=1) - means.min(axis=1)
-    return ranges
-
-
-def over_generators(sums: Sequence[Sums], bootstrap: Bootstrap, statistic: Callable[[Floats], Floats]) -> Statistic:
-    """Statistic of the generators' mean energies. Generators with few correct candidates are excluded."""
-    usable = [own for own in sums if own.counts.sum() >= MIN_CORRECT]
-    if len(usable) < 2:
-        return Statistic.undefined(bootstrap)
-    covered = np.sum([own.counts for own in usable], axis=0) > 0
-    samples = np.stack([own.resampled(bootstrap) for own in usable], axis=1)
-    return Statistic(
-        float(statistic(np.array([[own.mean for own in usable]]))[0]), statistic(samples), int(covered.sum())
-    )
 
 
 BEST_SHARE = POSITIVE_FRAC

@@ -21,7 +21,7 @@ import numpy as np
 
 from raydebm.decision.groups import Bools, Floats
 from raydebm.decision.table import PoolTable, on_common_problems
-from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
+from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, weighted_sums
 from raydebm.evaluation.stats.significance import Comparison, compare, holm_adjusted
 from raydebm.evaluation.studies.sizes import of_votes
 from raydebm.evaluation.studies.two_terms import variance_partition
@@ -401,15 +401,13 @@ def _agreement(one: str, other: str, x: Floats, y: Floats, problem: np.ndarray, 
         axis=1,
         dtype=np.float64,
     )
-    n, sx, sy, sxx, syy, sxy = bootstrap.sums(moments).T
+    n, sx, sy, sxx, syy, sxy = weighted_sums(bootstrap.with_sample(), moments).T
     with np.errstate(invalid="ignore", divide="ignore"):
         sampled = (n * sxy - sx * sy) / np.sqrt((n * sxx - sx**2) * (n * syy - sy**2))
-    scale = math.sqrt(float((first**2).sum()) * float((second**2).sum()))
-    value = float((first * second).sum()) / scale if scale > 0 else math.nan
     sampled = np.where(np.isfinite(sampled), sampled, math.nan)
     return Agreement(
         one=one,
         other=other,
-        spearman=bootstrap.interval(value, sampled, len(np.unique(problem))),
+        spearman=bootstrap.of_samples(sampled, len(np.unique(problem))),
         num_candidates=len(x),
     )

@@ -310,7 +310,7 @@ def ensemble_sizes(
         rows.append(
             replace(
                 row,
-                pair_accuracy=bootstrap.proportion(_mean(accuracies)),
+                pair_accuracy=bootstrap.proportion(mean_of_known(np.stack(accuracies))),
                 predicted_pair_accuracy=_predicted(size, theory),
             )
         )
@@ -341,16 +341,16 @@ def _size(
         num_adapters=size,
         num_subsets=len(chosen),
         num_possible=comb(pools.num_members, size),
-        pass_at_1=bootstrap.proportion(_mean(correct)),
+        pass_at_1=bootstrap.proportion(mean_of_known(np.stack(correct))),
         worst=min(shares, default=None),
         best=max(shares, default=None),
         pair_accuracy=NOTHING,
         predicted_pair_accuracy=None,
         sigma_auroc=_sigma_auroc(parts, picks, correct, bootstrap),
-        mean_violation=bootstrap.mean(_mean([pools.violation_at(picked) for picked in picks])),
-        mu_pass_at_1=bootstrap.proportion(_mean(correct_by_mu)),
+        mean_violation=bootstrap.mean(mean_of_known(np.stack([pools.violation_at(picked) for picked in picks]))),
+        mu_pass_at_1=bootstrap.proportion(mean_of_known(np.stack(correct_by_mu))),
         mu_sigma_auroc=_sigma_auroc(parts, by_mu, correct_by_mu, bootstrap),
-        mu_mean_violation=bootstrap.mean(_mean([pools.violation_at(picked) for picked in by_mu])),
+        mu_mean_violation=bootstrap.mean(mean_of_known(np.stack([pools.violation_at(picked) for picked in by_mu]))),
     )
 
 
@@ -360,37 +360,21 @@ def _predicted(size: int, theory: EnsembleTheory | None) -> float | None:
     return ensemble_accuracy(size, theory.q.value, theory.rho.value)
 
 
-def _mean(columns: Sequence[Floats]) -> Floats:
-    """Mean over subsets per problem. NaN if no subset has a value."""
-    table = np.stack(columns)
-    count = (~np.isnan(table)).sum(axis=0)
-    total = np.nansum(table, axis=0)
-    mean: Floats = np.divide(total, count, where=count > 0, out=np.full(table.shape[1], math.nan))
-    return mean
-
-
 def _sigma_auroc(
     parts: Sequence[PoolTable], picks: Sequence[Ints], correct: Sequence[Floats], bootstrap: Bootstrap
 ) -> Estimate:
+    """Mean AUROC of -sigma over the subsets, with shared resamples."""
     if parts[0].num_members == 1:
         return NOTHING
-    sigmas = [-part.at(part.sigma, picked) for part, picked in zip(parts, picks, strict=True)]
-    return _auroc(sigmas, correct, bootstrap)
-
-
-def _auroc(certainties: Sequence[Floats], correct: Sequence[Floats], bootstrap: Bootstrap) -> Estimate:
-    """Mean AUROC over the subsets, with shared resamples."""
-    counts = bootstrap.counts[:NUM_RESAMPLES]
-    values, sampled, n, fewest = [], [], 0, MIN_PER_CLASS
-    for certainty, right in zip(certainties, correct, strict=True):
+    weights = bootstrap.first(NUM_RESAMPLES).with_sample()
+    sampled, n, fewest = list[Floats](), 0, MIN_PER_CLASS
+    for part, picked, right in zip(parts, picks, correct, strict=True):
+        certainty = -part.at(part.sigma, picked)
         known = ~(np.isnan(certainty) | np.isnan(right))
         if known.any():
             n, fewest = max(n, int(known.sum())), min(fewest, fewest_of_a_class(right[known]))
-            weights = np.vstack([np.ones((1, int(known.sum())), dtype=np.uint8), counts[:, known]])
-            value, *samples = weighted_auroc(certainty[known], right[known], weights)
-            values.append(float(value))
-            sampled.append(samples)
-    if not values:
+            sampled.append(weighted_auroc(certainty, right, weights))
+    if not sampled:
         return NOTHING
-    sampled_mean = np.mean(np.stack(sampled), axis=0)
-    return bootstrap.auroc_interval(float(np.mean(values)), sampled_mean, n, fewest=fewest)
+    mean = np.mean(sampled, axis=0)
+    return bootstrap.auroc_interval(float(mean[0]), mean[1:], n, fewest=fewest)
