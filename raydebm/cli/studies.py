@@ -133,13 +133,12 @@ def confounding(
         from raydebm.pipeline.studies.repair import repair_run
 
         if not repair:
-            report, address = make_report(pipeline)
+            report, address = make_report(pipeline, on_step=say)
             console.print(report.summary())
             say(f"report: {address}")
             return
-        repaired, address = repair_run(pipeline)
-        console.print(f"before: {repaired.before.summary()}")
-        console.print(f"after: {repaired.after.summary()}")
+        repaired, address = repair_run(pipeline, on_step=say)
+        console.print(repaired.summary())
         say(f"report: {address}")
         console.print(
             "Energies have another scale now. To calibrate and evaluate the repaired scorer, run `raydebm run` with "

@@ -340,7 +340,7 @@ def repair_planted(shortcut_checkpoint, tmp_path_factory):
     """Before and after on test pools; the heads learn from problems that no adapter has seen."""
     extractor = FeatureExtractor.load(shortcut_checkpoint, device="cpu")
 
-    def run(test, *, probes=False, **changes):
+    def run(test, **changes):
         return repair(
             extractor,
             tmp_path_factory.mktemp("planted-repair") / "scorer",
@@ -351,13 +351,7 @@ def repair_planted(shortcut_checkpoint, tmp_path_factory):
                 validation_pools=pools_of_planted(planted(1000, 30)),
             ),
             repair_settings=RepairSettings(**{"learning_rate": 3e-3, "seed": 1} | changes),
-            settings=ConfoundingSettings(
-                lambda_=1.0,
-                task="planted",
-                num_bootstrap=200,
-                max_ablation_problems=2,
-                max_probe_texts=400 if probes else 40,
-            ),
+            settings=ConfoundingSettings(lambda_=1.0, task="planted", num_bootstrap=200),
         )
 
     return run
@@ -365,11 +359,11 @@ def repair_planted(shortcut_checkpoint, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def balanced(repair_planted):
-    return repair_planted(planted(2000, 60), probes=True)
+    return repair_planted(planted(2000, 60))
 
 
 def test_a_planted_shortcut_is_found_and_repaired_at_a_small_cost(balanced):
-    before, after = balanced.before.screen, balanced.after.screen
+    before, after = balanced.before, balanced.after
 
     assert any("the generator explains" in warning for warning in before.warnings())
     assert after.identity_share.value < 0.5 * before.identity_share.value
@@ -377,15 +371,12 @@ def test_a_planted_shortcut_is_found_and_repaired_at_a_small_cost(balanced):
     assert after.within_auroc.value >= before.within_auroc.value
     # Where the strong generator stays strong, not favouring it costs something: docs/confounding.md has how much.
     assert after.accuracy["energy (paper)"].value >= before.accuracy["energy (paper)"].value - 0.15
-    assert {row.target: row.accuracy.value for row in balanced.before.probes}["generator"] > 0.9  # it is there, unused
 
 
 def test_where_the_shortcut_misleads_the_repair_wins_back_what_it_cost(repair_planted):
     report = repair_planted(planted(5000, 60, turned=True))
 
-    gained = (
-        report.after.screen.accuracy["energy (paper)"].value - report.before.screen.accuracy["energy (paper)"].value
-    )
+    gained = report.after.accuracy["energy (paper)"].value - report.before.accuracy["energy (paper)"].value
     assert gained > 0.5
 
 
@@ -396,7 +387,7 @@ def test_the_report_of_a_repair_shows_both_scorers(balanced):
     for shown in ("| figure | before | after |", "Generators before the repair", "Generators after the repair"):
         assert shown in text
     assert "| strong |" in text
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 1
     assert "raydebm repair" in page
     assert json.loads(json.dumps(balanced.to_json()))["repair"]["cells"]["strong"][0] > 0
 

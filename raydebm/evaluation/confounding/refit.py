@@ -253,9 +253,9 @@ def repair_heads(
     heads: list[HeadResult] = []
     shutil.rmtree(out, ignore_errors=True)
     for adapter, states_ND in zip(extractor.adapters, states, strict=True):
-        trainer = _HeadTrainer(adapter.record.adapter.name, states_ND, fit=fit, check=check, settings=settings)
-        heads.append(trainer.run())
-        _write(out / heads[-1].adapter, adapter, trainer.head, heads[-1], settings)
+        head, fitted = _refit(adapter.record.adapter.name, states_ND, fit, check, settings)
+        heads.append(fitted)
+        _write(out / fitted.adapter, adapter, head, fitted, settings)
     cells = cell_sizes(fit)
     return RepairResult(
         folder=out,
@@ -304,77 +304,55 @@ def _in_words(sizes: Sizes) -> str:
     return ", ".join(f"{name} ({right} correct, {wrong} incorrect)" for name, (right, wrong) in sizes.items()) or "none"
 
 
-class _HeadTrainer:
-    """Trainer of one new head on fixed features: rows of ``fit``, then rows of ``check``."""
-
-    def __init__(
-        self,
-        name: str,
-        states_ND: Tensor,
-        *,
-        fit: Sequence[RepairText],
-        check: Sequence[RepairText],
-        settings: RepairSettings,
-    ) -> None:
-        self._name, self._settings = name, settings
-        self._fit = _Objective.of(fit, states_ND[: len(fit)])
-        self._check = _Objective.of(check, states_ND[len(fit) :]) if check else None
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_for(settings.seed, "repair", name))
-            self.head = EnergyHead(states_ND.shape[1], dropout=settings.head_dropout)
-
-    def run(self) -> HeadResult:
-        """Train until the validation loss stops decreasing, and keep the best epoch."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed_for(self._settings.seed, "repair steps", self._name))
-            return self._train()
-
-    def _train(self) -> HeadResult:
-        settings = self._settings
-        optimizer = torch.optim.AdamW(
-            self.head.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
-        )
-        best_loss, best_epoch, best_train = math.inf, 0, math.nan
-        best = {key: tensor.clone() for key, tensor in self.head.state_dict().items()}
-        epoch = 0
+def _refit(
+    name: str, states_ND: Tensor, fit: Sequence[RepairText], check: Sequence[RepairText], settings: RepairSettings
+) -> tuple[EnergyHead, HeadResult]:
+    """Train a new head on fixed features, first the rows of ``fit``, then those of ``check``, until the loss on the
+    latter stops decreasing, and keep the best epoch."""
+    objective = _Objective.of(fit, states_ND[: len(fit)])
+    held_out = _Objective.of(check, states_ND[len(fit) :]) if check else None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed_for(settings.seed, "repair", name))
+        head = EnergyHead(states_ND.shape[1], dropout=settings.head_dropout)
+        torch.manual_seed(seed_for(settings.seed, "repair steps", name))
+        optimizer = torch.optim.AdamW(head.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay)
+        best_loss, best_epoch, best_train, best, epoch = math.inf, 0, math.nan, dict[str, Tensor](), 0
         for epoch in range(1, settings.max_epochs + 1):
-            train_loss, loss = self._epoch(optimizer), self._validate()
-            if loss is None or loss < best_loss:
-                best_loss, best_epoch, best_train = (math.inf if loss is None else loss), epoch, train_loss
-                best = {key: tensor.clone() for key, tensor in self.head.state_dict().items()}
+            train_loss, loss = _train_epoch(name, head, objective, optimizer, settings.batch_size), None
+            if held_out is not None:
+                with torch.no_grad():
+                    loss = float(held_out.loss(head.eval(), torch.arange(len(check))))
+            if loss is None or loss < best_loss or not best:
+                best_loss, best_epoch, best_train = math.inf if loss is None else loss, epoch, train_loss
+                best = {key: tensor.clone() for key, tensor in head.state_dict().items()}
             if epoch - best_epoch >= settings.patience:
                 break
-        self.head.load_state_dict(best)
-        self.head.eval()
-        return HeadResult(
-            adapter=self._name,
-            num_epochs=epoch,
-            best_epoch=best_epoch,
-            train_loss=best_train,
-            validation_loss=None if self._check is None else best_loss,
-        )
+    head.load_state_dict(best)
+    return head.eval(), HeadResult(
+        adapter=name,
+        num_epochs=epoch,
+        best_epoch=best_epoch,
+        train_loss=best_train,
+        validation_loss=None if held_out is None else best_loss,
+    )
 
-    def _epoch(self, optimizer: torch.optim.Optimizer) -> float:
-        """Balanced loss over the epoch, each part at its own step."""
-        self.head.train()
-        total, size = 0.0, len(self._fit.weights)
-        for rows in torch.split(torch.randperm(size), self._settings.batch_size):
-            loss = self._fit.loss(self.head, rows)
-            if not torch.isfinite(loss):
-                raise ScoringError(f"repair of adapter {self._name!r}: the loss is {float(loss)}")
-            optimizer.zero_grad(set_to_none=True)
-            # Normalised to the step, so that the step size does not depend on the number of steps.
-            (loss * (size / len(rows))).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            total += float(loss.detach())
-        return total
 
-    @torch.no_grad()
-    def _validate(self) -> float | None:
-        if self._check is None:
-            return None
-        self.head.eval()
-        return float(self._check.loss(self.head, torch.arange(len(self._check.weights))))
+def _train_epoch(
+    name: str, head: EnergyHead, objective: "_Objective", optimizer: torch.optim.Optimizer, batch_size: int
+) -> float:
+    """Balanced loss over the epoch, each part at its own step."""
+    head.train()
+    total, size = 0.0, len(objective.weights)
+    for rows in torch.split(torch.randperm(size), batch_size):
+        loss = objective.loss(head, rows)
+        if not torch.isfinite(loss):
+            raise ScoringError(f"repair of adapter {name!r}: the loss is {float(loss)}")
+        optimizer.zero_grad(set_to_none=True)
+        # Normalised to the step, so that the step size does not depend on the number of steps.
+        (loss * (size / len(rows))).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        total += float(loss.detach())
+    return total
 
 
 @dataclass(frozen=True, slots=True, eq=False)

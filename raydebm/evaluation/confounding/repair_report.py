@@ -1,7 +1,7 @@
 """Repair of a checkpoint, with measurements before and after it.
 
 In:   a checkpoint; labelled texts of training and validation problems; evaluated pools of test problems.
-Out:  a repaired checkpoint, and a report with both scorers side by side.
+Out:  a repaired checkpoint, and the screens of both scorers side by side.
 Does not know: Ray, the source of the data.
 """
 
@@ -15,17 +15,11 @@ from raydebm.config.pairs import POSITIVE_FRAC
 from raydebm.decision.table import PoolTable
 from raydebm.errors import PoolError
 from raydebm.evaluation.confounding.experiments import rescored
-from raydebm.evaluation.confounding.report import (
-    ConfoundingReport,
-    ConfoundingSettings,
-    Sources,
-    confounding_report,
-    document,
-    generator_table,
-    spread_table,
-)
-from raydebm.evaluation.confounding.swap import SwapResult, rescored_swap
+from raydebm.evaluation.confounding.report import ConfoundingSettings, document, generator_table, spread_table
+from raydebm.evaluation.confounding.screen import Screen, screen
 from raydebm.evaluation.report.document import ReportDocument, Table
+from raydebm.evaluation.selectors import best_generator_of
+from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.records import Candidate, Label, Problem, Reasoning, Verdict
 
 if TYPE_CHECKING:
@@ -34,44 +28,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairReport:
-    before: ConfoundingReport
-    after: ConfoundingReport
+    """Screens of the scorer before and after its repair, on the same test pools."""
+
+    task: str
+    before: Screen
+    after: Screen
     result: "RepairResult"
 
     def to_json(self) -> dict[str, Any]:
         """Contents of the page, as JSON values."""
-        facts = {
-            "folder": str(self.result.folder),
-            "cells": {name: list(size) for name, size in self.result.cells.items()},
-            "left_out": {name: list(size) for name, size in self.result.left_out.items()},
-            "heads": [dataclasses.asdict(head) for head in self.result.heads],
-            "trainable_share": self.result.trainable_share,
+        facts = dataclasses.asdict(self.result) | {"folder": str(self.result.folder)}
+        del facts["record"]
+        screens = {
+            name: dataclasses.asdict(screened) | {"warnings": list(screened.warnings())}
+            for name, screened in (("before", self.before), ("after", self.after))
         }
-        return {"before": self.before.to_json(), "after": self.after.to_json(), "repair": facts}
+        return {"task": self.task, **screens, "repair": facts}
 
     def summary(self) -> str:
         """Results in sentences, generated from the numbers."""
-        before, after = self.before.screen, self.after.screen
-        left = f" Left after the repair: {'; '.join(after.warnings())}." if after.warnings() else ""
+        before, after = self.before.warnings(), self.after.warnings()
+        left = f" Left after the repair: {'; '.join(after)}." if after else ""
         return (
-            f"From {self.before.scorer} to {self.after.scorer}, {before.num_problems} test problems. Warnings of the "
-            f"screen: {len(before.warnings())} before, {len(after.warnings())} after.{left}"
+            f"{self.before.num_problems} test problems. Warnings of the screen: {len(before)} before the repair, "
+            f"{len(after)} after.{left}"
         )
 
     def tables(self) -> list[Table]:
-        """Both screens, the generators and experiments of each scorer, and the training data of the heads."""
+        """Both screens, the generators by each scorer, and the training data of the heads."""
         used = [(name, *map(str, size), "yes") for name, size in self.result.cells.items()]
         unused = [(name, *map(str, size), "no: too small a cell") for name, size in self.result.left_out.items()]
-        experiments = [
-            dataclasses.replace(table, title=f"{table.title}, {when}")
-            for when, report in (("before the repair", self.before), ("after the repair", self.after))
-            for table in report.experiment_tables()
-        ]
         return [
-            spread_table({"before": self.before.screen, "after": self.after.screen}),
-            generator_table(self.before.screen, title="Generators before the repair"),
-            generator_table(self.after.screen, title="Generators after the repair"),
-            *experiments,
+            spread_table({"before": self.before, "after": self.after}),
+            generator_table(self.before, title="Generators before the repair"),
+            generator_table(self.after, title="Generators after the repair"),
             Table(
                 title="Data of the repair",
                 caption=f"Texts per generator and label, after capping. {100 * self.result.trainable_share:.2f} % of "
@@ -83,9 +73,8 @@ class RepairReport:
 
     def document(self, provenance: Mapping[str, str] | None = None) -> ReportDocument:
         """The report as a page."""
-        title = f"Repair: {self.before.task}" if self.before.task else "Repair"
-        screens = {"before": self.before.screen, "after": self.after.screen}
-        return document(title, self.summary(), self.tables(), screens, provenance)
+        title = f"Repair: {self.task}" if self.task else "Repair"
+        return document(title, self.summary(), self.tables(), {"before": self.before, "after": self.after}, provenance)
 
 
 def repair_texts(
@@ -157,8 +146,6 @@ class RepairData:
     test: PoolTable
     validation_pools: PoolTable | None = None
     """Pools that choose the "best generator". Without any, it is chosen in hindsight."""
-    swaps: Sequence[SwapResult] = ()
-    """Style swaps on the test pools. Both scorers score their rewritings, without new requests."""
 
     def __post_init__(self) -> None:
         tested = {problem.problem_id for problem in self.test.problems}
@@ -178,10 +165,10 @@ def repair(
     repair_settings: "RepairSettings",
     settings: ConfoundingSettings,
 ) -> RepairReport:
-    """Refit the heads on group-balanced data, write ``out``, and measure both checkpoints on the test pools.
+    """Refit the heads on group-balanced data, write ``out``, and screen both checkpoints on the test pools.
 
-    Both are scored with the same settings; energies in the pools are ignored. The features, and therefore the probes,
-    are the same before and after, so each text is encoded once and the features are probed once.
+    Both are scored with the same settings; energies in the pools are ignored. Each text is encoded once, because the
+    features are the same before and after.
 
     Args:
         extractor: Features of the checkpoint to repair.
@@ -192,18 +179,15 @@ def repair(
     from raydebm.evaluation.confounding.refit import repair_heads
 
     result = repair_heads(extractor, out, train=data.train, validation=data.validation, settings=repair_settings)
-
-    def measured(folder: Path, *, with_probes: bool) -> ConfoundingReport:
-        scorer = extractor.scorer(folder)
-        swapped = tuple(rescored_swap(swap, data.test, scorer) for swap in data.swaps)
-        return confounding_report(
-            rescored(data.test, scorer),
-            sources=Sources(scorer=scorer, features=extractor.joined if with_probes else None, swaps=swapped),
-            settings=settings,
-            validation=data.validation_pools,
-            scorer=str(folder),
+    best = None if data.validation_pools is None else best_generator_of(data.validation_pools, by_violation=False)
+    bootstrap = Bootstrap.of(data.test.num_pools, num_bootstrap=settings.num_bootstrap, seed=settings.seed)
+    before, after = (
+        screen(
+            rescored(data.test, extractor.scorer(folder)),
+            lambda_=settings.lambda_,
+            bootstrap=bootstrap,
+            best_generator=best,
         )
-
-    return RepairReport(
-        before=measured(extractor.folder, with_probes=True), after=measured(out, with_probes=False), result=result
+        for folder in (extractor.folder, out)
     )
+    return RepairReport(task=settings.task, before=before, after=after, result=result)

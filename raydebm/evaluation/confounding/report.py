@@ -6,7 +6,7 @@ Does not know: the implementation of scoring and rewriting, Ray.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.confounding.cases import CaseStudies, case_studies, case_tables
-from raydebm.evaluation.confounding.experiments import AblationRow, ProbeData, ProbeRow, probes, style_ablation
+from raydebm.evaluation.confounding.experiments import (
+    AblationRow,
+    ProbeData,
+    ProbeRow,
+    probes,
+    style_ablation,
+    variants,
+)
 from raydebm.evaluation.confounding.screen import MAX_IDENTITY_SHARE, Screen, screen
 from raydebm.evaluation.confounding.swap import SwapResult
 from raydebm.evaluation.report.document import (
@@ -100,15 +107,13 @@ class ConfoundingReport:
 
     def tables(self) -> list[Table]:
         """Tables with rows."""
-        tables = [generator_table(self.screen), spread_table({"value": self.screen}), *self.experiment_tables()]
-        return [*tables, *case_tables(self.cases)]
-
-    def experiment_tables(self) -> list[Table]:
-        """Tables of the experiments that rescore texts."""
         return [
+            generator_table(self.screen),
+            spread_table({"value": self.screen}),
             *([_ablation_table(self)] if self.ablation else []),
             *([_probe_table(self.probes)] if self.probes else []),
             *map(_swap_table, self.swaps),
+            *case_tables(self.cases),
         ]
 
     def document(self, provenance: Mapping[str, str] | None = None) -> ReportDocument:
@@ -151,10 +156,28 @@ def confounding_report(
         validation: Pools that choose the "best generator". Without any, it is chosen in hindsight.
         scorer: Name of the checkpoint, for headings.
     """
+    steps = confounding_steps(pools, sources=sources, settings=settings, validation=validation, scorer=scorer)
+    return next(step for step in steps if isinstance(step, ConfoundingReport))
+
+
+def confounding_steps(
+    pools: PoolTable,
+    *,
+    sources: Sources,
+    settings: ConfoundingSettings,
+    validation: PoolTable | None = None,
+    scorer: str = "the scorer",
+) -> Iterator[str | ConfoundingReport]:
+    """``confounding_report`` with a line before each step that takes long. The last item is the report."""
     best = None if validation is None else best_generator_of(validation, by_violation=False)
-    sampled = _sampled_pools(pools, settings.max_ablation_problems, settings.seed)
     ablation: tuple[AblationRow, ...] = ()
+    probed: tuple[ProbeRow, ...] = ()
+    sampled = _sampled_pools(pools, settings.max_ablation_problems, settings.seed)
+    if sources.features is not None:
+        yield f"linear probes: reading the features of the answers to {pools.num_pools} problems"
+        probed = _probes(pools, sources.features, settings)
     if sources.scorer is not None:
+        yield f"style ablation: scoring the answers to {sampled.num_pools} problems in up to {len(variants())} forms"
         ablation = style_ablation(
             sampled,
             sources.scorer,
@@ -162,7 +185,7 @@ def confounding_report(
             best_generator=best,
             bootstrap=_bootstrap(sampled, settings),
         )
-    return ConfoundingReport(
+    yield ConfoundingReport(
         task=settings.task,
         scorer=scorer,
         lambda_=settings.lambda_,
@@ -170,7 +193,7 @@ def confounding_report(
         screen=screen(pools, lambda_=settings.lambda_, best_generator=best, bootstrap=_bootstrap(pools, settings)),
         ablation=ablation,
         num_ablation_problems=sampled.num_pools if ablation else 0,
-        probes=() if sources.features is None else _probes(pools, sources.features, settings),
+        probes=probed,
         swaps=sources.swaps,
         cases=case_studies(pools, lambda_=settings.lambda_),
     )

@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from random import Random
 
@@ -153,28 +153,6 @@ async def style_swap(
                 )
             )
     return _result(source, texts, settings)
-
-
-def rescored_swap(result: SwapResult, pools: PoolTable, scorer: TextScorer) -> SwapResult:
-    """The same rewritings under another scorer, without new requests.
-
-    Args:
-        pools: Pools of the swap, with the original texts.
-
-    Raises:
-        PoolError: an original is not in the pools.
-    """
-    originals = pools.texts
-    absent = [text.candidate_id for text in result.texts if text.candidate_id not in originals]
-    if absent:
-        raise PoolError(f"{len(absent)} originals of the style swap are not in the pools, such as {absent[0]!r}")
-    before = _energies(scorer, [originals[text.candidate_id] for text in result.texts])
-    after = _energies(scorer, [(originals[text.candidate_id][0], text.text or "") for text in result.texts])
-    texts = [
-        replace(swapped, before=old, after=None if swapped.text is None else new)
-        for swapped, old, new in zip(result.texts, before, after, strict=True)
-    ]
-    return _result(result.source, texts, SwapSettings())
 
 
 def _correct_answers(pools: PoolTable, source: str, settings: SwapSettings) -> list[tuple[Problem, Candidate]]:

@@ -3,7 +3,7 @@
 Probes, style ablation, style swap and the refitting of heads need torch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from raydebm.cpus import usable_cpus
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.confounding.refit import RepairText
 from raydebm.evaluation.confounding.repair_report import RepairData, RepairReport, repair
-from raydebm.evaluation.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
+from raydebm.evaluation.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_steps
 from raydebm.evaluation.confounding.swap import SwapInputs, style_swaps
 from raydebm.pipeline.ray.placement import cluster_nodes, share_of
 from raydebm.pipeline.ray.session import get_or_raise, is_own_cluster
@@ -31,7 +31,13 @@ MAX_CPUS = 8.0
 """Limit on CPUs of a task that scores without a GPU; a small encoder gains little from more."""
 
 
-def confounding_of(run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, *, name: str) -> ConfoundingReport:
+Step = Callable[[str], None]
+"""Called with a line before each step that takes long."""
+
+
+def confounding_of(
+    run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, *, name: str, on_step: Step
+) -> ConfoundingReport:
     """Run screen, linear probes, style ablation and style swap on the run's scorer.
 
     Args:
@@ -41,7 +47,7 @@ def confounding_of(run: RunDir, settings: ConfoundingSettings, swap: SwapInputs,
         PoolError: a generator of ``confounding.swap`` has no correct answer.
     """
     work = on_the_scorers_node(swap.recipe, _confounding)
-    report: ConfoundingReport = get_or_raise(work.remote(run.absolute(), settings, swap, name))
+    report: ConfoundingReport = _last(work.remote(run.absolute(), settings, swap, name), on_step)
     return report
 
 
@@ -50,6 +56,8 @@ def repaired_heads(
     texts: Mapping[str, Sequence[RepairText]],
     settings: ConfoundingSettings,
     swap: SwapInputs,
+    *,
+    on_step: Step,
 ) -> tuple[RepairReport, KnownEnergies]:
     """Refit the heads of the run's scorer; writes ``<run>/repair/scorer``.
 
@@ -63,18 +71,31 @@ def repaired_heads(
         PoolError: too few generators have answers of both labels.
     """
     work = on_the_scorers_node(swap.recipe, _repair)
-    report, known = get_or_raise(work.remote(run.absolute(), texts, settings, swap))
+    report, known = _last(work.remote(run.absolute(), texts, settings, swap), on_step)
     return report, known
 
 
+def _last(items: Iterable[Any], on_step: Step) -> Any:
+    """The result of a remote generator, which yields lines before it."""
+    for item in map(get_or_raise, items):
+        if not isinstance(item, str):
+            return item
+        on_step(item)
+    raise AssertionError("the task ended without a result")
+
+
 @ray.remote
-def _confounding(run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, name: str) -> ConfoundingReport:
+def _confounding(
+    run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, name: str
+) -> Iterator[str | ConfoundingReport]:
     recipe = swap.recipe
     with local_copy(run.uri("scorer")) as folder:
         extractor = _extractor(folder, run, recipe)
         scorer = extractor.scorer(folder)
+        if recipe.confounding.swap:
+            yield f"style swap: rewriting correct answers of {', '.join(recipe.confounding.swap)}"
         sources = Sources(scorer=scorer, features=extractor.joined, swaps=style_swaps(swap, scorer))
-        return confounding_report(
+        yield from confounding_steps(
             _as_trained(swap.test, recipe),
             sources=sources,
             settings=settings,
@@ -94,7 +115,7 @@ def _repair(
     texts: Mapping[str, Sequence[RepairText]],
     settings: ConfoundingSettings,
     swap: SwapInputs,
-) -> tuple[RepairReport, KnownEnergies]:
+) -> Iterator[str | tuple[RepairReport, KnownEnergies]]:
     from raydebm.evaluation.confounding.refit import RepairSettings
 
     folder, recipe = Path(run.root), swap.recipe
@@ -104,7 +125,10 @@ def _repair(
         validation=texts["validation"],
         test=_as_trained(swap.test, recipe),
         validation_pools=_as_trained(swap.validation, recipe),
-        swaps=style_swaps(swap, extractor.scorer(extractor.folder)),
+    )
+    yield (
+        f"repair: refitting the heads on {len(data.train) + len(data.validation):,} texts, each encoded once, then "
+        f"scoring {len(data.test.candidates):,} candidates with the old heads and the new ones"
     )
     report = repair(
         extractor,
@@ -115,7 +139,7 @@ def _repair(
         ),
         settings=settings,
     )
-    return report, _known_energies(extractor, report.result.folder, data)
+    yield report, _known_energies(extractor, report.result.folder, data)
 
 
 def _known_energies(extractor: "FeatureExtractor", repaired: Path, data: RepairData) -> KnownEnergies:

@@ -4,7 +4,7 @@ In:   the pipeline of a finished run (missing stages are run first).
 Out:  a report, as JSON, Markdown and HTML.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.confounding.repair_report import RepairReport
@@ -41,8 +41,13 @@ def settings_of(context: StageContext) -> ConfoundingSettings:
     )
 
 
-def confounding(pipeline: Pipeline) -> tuple[ConfoundingReport, str]:
+def confounding(
+    pipeline: Pipeline, *, on_step: Callable[[str], None] = lambda line: None
+) -> tuple[ConfoundingReport, str]:
     """Run screen, linear probes, style ablation and style swap on a run's scorer; returns the report and its address.
+
+    Args:
+        on_step: called with a line before each step that takes long.
 
     Raises:
         MissingKeyError: the key of the rewriting endpoint is not in the environment.
@@ -53,7 +58,7 @@ def confounding(pipeline: Pipeline) -> tuple[ConfoundingReport, str]:
     keys = swap_keys(pipeline.recipe)
     pipeline.make("calibration")
     swap = swap_inputs(pipeline, keys)
-    report = confounding_of(pipeline.run, settings_of(pipeline), swap, name=pipeline.name)
+    report = confounding_of(pipeline.run, settings_of(pipeline), swap, name=pipeline.name, on_step=on_step)
     return report, write_report(report, pipeline, "confounding")
 
 

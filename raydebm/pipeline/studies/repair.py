@@ -5,13 +5,13 @@ Out:  ``<run>/repair``, a run directory, and a report of before and after.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from raydebm.config import Recipe
 from raydebm.errors import ConfigError
 from raydebm.evaluation.confounding.repair_report import RepairReport, repair_texts
-from raydebm.evaluation.confounding.swap import swap_keys
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import later_passes
 from raydebm.pipeline.runner import Pipeline
@@ -29,12 +29,15 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-def repair_run(pipeline: Pipeline) -> tuple[RepairReport, str]:
+def repair_run(pipeline: Pipeline, *, on_step: Callable[[str], None] = lambda line: None) -> tuple[RepairReport, str]:
     """Refit the heads on group-balanced data (DFR); writes ``<run>/repair/scorer`` and a before/after report.
 
     ``<run>/repair`` becomes a run directory with the energies of the repaired scorer, computed from stored features
     where there are any. Later stages are not made. Its posterior learns from validation problems alone, because the
     heads saw all training problems.
+
+    Args:
+        on_step: called with a line before each step that takes long.
 
     Raises:
         PoolError: too few generators have answers of both labels.
@@ -44,16 +47,15 @@ def repair_run(pipeline: Pipeline) -> tuple[RepairReport, str]:
         raise ConfigError(f"repair writes a checkpoint folder below the run; {pipeline.run.root!r} is not a local path")
     from raydebm.pipeline.ray.confounding import repaired_heads
 
-    keys = swap_keys(pipeline.recipe)
     pipeline.make("calibration")
-    swap = swap_inputs(pipeline, keys)
+    swap = swap_inputs(pipeline, {})
     texts = {split: _texts(pipeline, split) for split in (TRAIN, VALIDATION)}
     folder = RunDir(pipeline.run.uri("repair"))
     with write_lock(folder):
         # First: if the process is killed later, no old scorer can pass for the new one.
         folder.remove("scorer")
         folder.write_json(_repair_marker(pipeline), REPAIRED.marker)
-        report, known = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap)
+        report, known = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap, on_step=on_step)
         repaired = run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": folder.root}))
         address = write_report(report, pipeline, "repair")
         facts = make_energies(repaired, known)

@@ -9,8 +9,14 @@ from hand_made import table_of
 
 from raydebm.errors import PoolError, ScoringError
 from raydebm.evaluation.confounding.experiments import ProbeData, probes, rescored, style_ablation, variants
-from raydebm.evaluation.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
-from raydebm.evaluation.confounding.swap import Rewriter, SwapSettings, rescored_swap, style_swap
+from raydebm.evaluation.confounding.report import (
+    ConfoundingReport,
+    ConfoundingSettings,
+    Sources,
+    confounding_report,
+    confounding_steps,
+)
+from raydebm.evaluation.confounding.swap import Rewriter, SwapSettings, style_swap
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.generators.requests import answered, unanswered
 from raydebm.records import Label, Verdict
@@ -217,18 +223,6 @@ def test_the_same_answer_in_another_style_has_another_energy(pools):
     assert (rows["fancy"].change.value, rows["fancy"].is_control) == (0.0, True)
 
 
-def test_the_same_rewritings_can_be_scored_by_another_scorer(pools):
-    plain = RuleGenerator("plain-model", lambda text: text.removeprefix("## "))
-    result = swapped(pools, [Rewriter(style="plain", generator=plain)])
-
-    again = rescored_swap(result, pools, RuleScorer(lambda text: -1.0 * ("4" in text)))
-
-    assert (result.rows[0].change.value, again.rows[0].change.value) == (2.0, 0.0)
-    assert len(plain.requests) == 6
-    with pytest.raises(PoolError, match="originals of the style swap are not in the pools"):
-        rescored_swap(result, pools.of_pools([0, 1]), RuleScorer(likes_headings))
-
-
 def test_only_rewritings_that_are_still_correct_count(make_pool, pools):
     replies = iter(["4", "5", None, "4", "4", "4"])
     careless = RuleGenerator("m", lambda text: next(replies))
@@ -291,6 +285,20 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
     stored = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert stored["screen"]["spread"]["value"] == 1.0
     assert stored["warnings"]
+
+
+def test_a_line_goes_before_each_step_that_takes_long(pools):
+    scorer = RuleScorer(likes_headings)
+    sources = Sources(scorer=scorer, features=lambda texts: np.zeros((len(texts), 1), "float32"))
+    settings = ConfoundingSettings(lambda_=1.0, num_bootstrap=100, max_ablation_problems=3)
+
+    *lines, report = confounding_steps(rescored(pools, scorer), sources=sources, settings=settings)
+
+    assert lines == [
+        "linear probes: reading the features of the answers to 6 problems",
+        "style ablation: scoring the answers to 3 problems in up to 10 forms",
+    ]
+    assert report.num_ablation_problems == 3
 
 
 def test_a_report_without_a_scorer_has_the_screen_and_the_selections_alone(pools):
