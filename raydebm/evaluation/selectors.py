@@ -227,37 +227,24 @@ def standard_selectors(
         )
         for name in pools.scores
     ]
-    by_constraint = "lowest E_constraint; ties shared; needs a candidate that parses"
-    selectors.append(
-        _rule("constraint only", by_constraint, lambda pools: lowest(pools, pools.penalty), group="ablation")
-    )
     if num_members:
         by_mu = "lowest ensemble mean among candidates that parse, as the paper's rule with lambda 0; ties by id"
+        selectors.append(_rule("mu only", by_mu, lambda pools: one_hot(pools, pools.select(0.0)), "ablation", 1.0))
+    by_constraint = "lowest E_constraint; ties shared; needs a candidate that parses"
+    selectors.append(_rule("constraint only", by_constraint, lambda pools: lowest(pools, pools.penalty), "ablation"))
+    if num_members:
         by_vote = f"each answer's sum of exp(-E), lambda={lambda_:g}; ties shared; unparsed ones do not vote"
         by_energy = f"lowest E = mu + {lambda_:g} E_constraint; ties by lower mu, then by id"
-        selectors.insert(
-            -1,
-            _rule("mu only", by_mu, lambda pools: one_hot(pools, pools.select(0.0)), group="ablation", energies=1.0),
+        votes = _rule(
+            "energy-weighted vote", by_vote, lambda pools: vote(pools, pools.energy_votes(lambda_)), "ablation", 1.0
         )
-        selectors += [
-            _rule(
-                "energy-weighted vote",
-                by_vote,
-                lambda pools: vote(pools, pools.energy_votes(lambda_)),
-                group="ablation",
-                energies=1.0,
-            ),
-            _rule(
-                PAPER_RULE, by_energy, lambda pools: one_hot(pools, pools.select(lambda_)), group="paper", energies=1.0
-            ),
-        ]
+        paper = _rule(PAPER_RULE, by_energy, lambda pools: one_hot(pools, pools.select(lambda_)), "paper", 1.0)
+        selectors += [votes, paper]
     bound = "a correct candidate whenever the pool has one (lowest violation score where the task has one)"
-    return [*selectors, _rule("oracle", bound, _oracle, group="bound")]
+    return [*selectors, _rule("oracle", bound, _oracle, "bound")]
 
 
-def _rule(
-    name: str, description: str, weights: Weights, *, group: Group = "baseline", energies: float = 0.0
-) -> Selector:
+def _rule(name: str, description: str, weights: Weights, group: Group = "baseline", energies: float = 0.0) -> Selector:
     return Selector(name=name, group=group, description=description, weights=weights, energies=energies)
 
 

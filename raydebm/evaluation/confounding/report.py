@@ -210,26 +210,20 @@ def _sampled_pools(pools: PoolTable, limit: int | None, seed: int) -> PoolTable:
 
 
 def _probes(pools: PoolTable, features: Features, settings: ConfoundingSettings) -> tuple[ProbeRow, ...]:
+    """Probe whole problems in random order, up to the number of texts."""
     shuffled = list(range(pools.num_pools))
     Random(seed_for(settings.seed, "probe")).shuffle(shuffled)
-    rows: list[tuple[str, str, str, str, float]] = []
-    for pool in shuffled:
-        own = np.arange(pools.offsets[pool], pools.offsets[pool + 1])
-        problem = pools.problems[pool]
-        written = [
-            (problem.problem_id, problem.prompt, candidate.text or "", candidate.generator, float(pools.correct[row]))
-            for row in own
-            for candidate in (pools.candidates[row].candidate,)
-        ]
-        if settings.max_probe_texts is not None and rows and len(rows) + len(written) > settings.max_probe_texts:
-            break
-        rows += written
+    sizes, most = np.cumsum(pools.sizes[shuffled]), settings.max_probe_texts
+    num_kept = len(shuffled) if most is None else max(int((sizes <= most).sum()), 1)
+    rows = np.concatenate([np.arange(pools.offsets[pool], pools.offsets[pool + 1]) for pool in shuffled[:num_kept]])
+    texts = [pools.candidates[row].candidate for row in rows]
+    problems = [pools.problems[pool] for pool in pools.pool_of_row[rows]]
     data = ProbeData(
-        features=features([(prompt, text) for _, prompt, text, _, _ in rows]),
-        problem_ids=[row[0] for row in rows],
-        generators=[row[3] for row in rows],
-        correct=np.array([row[4] for row in rows]),
-        num_chars=np.array([float(len(row[2])) for row in rows]),
+        features=features([(one.prompt, text.text or "") for one, text in zip(problems, texts, strict=True)]),
+        problem_ids=[problem.problem_id for problem in problems],
+        generators=[text.generator for text in texts],
+        correct=pools.correct[rows],
+        num_chars=pools.length[rows],
     )
     return probes(data, num_bootstrap=settings.num_bootstrap, seed=settings.seed)
 

@@ -543,16 +543,6 @@ def _range(shown: list[str]) -> str:
     return ends[0] if len(ends) == 1 else f"{ends[0]}-{ends[-1]}"
 
 
-def _all_correct(context: Context, study: StudyResults, what: str) -> Answer:
-    return (
-        Absent("not known without the run") if study.training is None else Measured(str(study.training.num_all_correct))
-    )
-
-
-def _ece(context: Context, study: StudyResults, what: str) -> Answer:
-    return calibration_error(study)
-
-
 def _sigma_by_transfer(context: Context, study: StudyResults, what: str) -> Answer:
     sources, targets = ("GSM8K (MB)", "GSM8K"), ("TP", "TravelPlanner")
     cells = [transfer.cell(one, other) for transfer in context.transfers for one in sources for other in targets]
@@ -569,10 +559,6 @@ def _unsolvable(context: Context, study: StudyResults, what: str) -> Answer:
     return found_or(
         Estimate(value=1 - solvable.value, low=1 - solvable.high, high=1 - solvable.low, n=solvable.n), "no label"
     )
-
-
-def _frontier(context: Context, study: StudyResults, what: str) -> Answer:
-    return NO_KEY
 
 
 def _favourite(study: StudyResults) -> GeneratorRow | None:
@@ -664,11 +650,18 @@ _MEASURES: tuple[tuple[str, _Claim], ...] = (
     ("judge's rating", _rating),
     ("two judges|judge and", _rank_correlation),
     ("usable|pairs|lowest|epochs", _fit),
-    ("training problems with correct", _all_correct),
-    ("ECE", _ece),
+    (
+        "training problems with correct",
+        lambda context, study, what: (
+            Absent("not known without the run")
+            if study.training is None
+            else Measured(str(study.training.num_all_correct))
+        ),
+    ),
+    ("ECE", lambda context, study, what: calibration_error(study)),
     ("sigma-AUROC on", _sigma_by_transfer),
     ("problems without", _unsolvable),
-    ("connectivity", _frontier),
+    ("connectivity", lambda context, study, what: NO_KEY),
     (r"always|energy \(paper\) minus", _always_the_favourite),
     ("gap between generators$", _gap_between),
     ("change on", _change_by_repair),

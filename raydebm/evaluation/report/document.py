@@ -80,32 +80,24 @@ def percent(estimate: Estimate) -> str:
     return decimal(estimate.value, 1, scale=100)
 
 
-def interval(estimate: Estimate, *, scale: float = 100, digits: int = 1) -> str:
-    """``[low, high]``, or ``-`` without an interval."""
-    if estimate.low is None or estimate.high is None:
+def with_interval(estimate: Estimate, *, scale: float = 100, digits: int = 1, sign: str = "") -> str:
+    """Share in per cent with its interval, ``[n/a]`` without one, or ``-``."""
+    if estimate.value is None:
         return "-"
-    return f"[{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}]"
-
-
-def _in_brackets(estimate: Estimate, *, scale: float = 100, digits: int = 1) -> str:
-    return "[n/a]" if estimate.low is None else interval(estimate, scale=scale, digits=digits)
-
-
-def with_interval(estimate: Estimate) -> str:
-    """Share in per cent with its interval, or with ``[n/a]`` without one."""
-    return "-" if estimate.value is None else f"{percent(estimate)} {_in_brackets(estimate)}"
+    bounds = "n/a"
+    if estimate.low is not None and estimate.high is not None:
+        bounds = f"{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}"
+    return f"{scale * estimate.value:{sign},.{digits}f} [{bounds}]"
 
 
 def number(estimate: Estimate, *, digits: int = 3, signed: bool = False) -> str:
     """Number that is not a share, with its interval; a difference also has its sign."""
-    if estimate.value is None:
-        return "-"
-    return f"{estimate.value:{'+' if signed else ''}.{digits}f} {_in_brackets(estimate, scale=1, digits=digits)}"
+    return with_interval(estimate, scale=1, digits=digits, sign="+" if signed else "")
 
 
 def points(estimate: Estimate) -> str:
     """Difference of shares in percentage points, with its sign and interval."""
-    return "-" if estimate.value is None else f"{100 * estimate.value:+.1f} {_in_brackets(estimate)}"
+    return with_interval(estimate, sign="+")
 
 
 def ece_cells(error: CalibrationError) -> tuple[str, str]:

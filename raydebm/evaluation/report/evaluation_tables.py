@@ -12,7 +12,6 @@ from raydebm.evaluation.report.document import (
     decimal,
     ece_cells,
     facts_table,
-    interval,
     number,
     percent,
     points,
@@ -23,7 +22,7 @@ from raydebm.evaluation.report.headline import main_rows, ordered_rows, shown, u
 from raydebm.evaluation.results.energy_metrics import EnsembleTheory
 from raydebm.evaluation.results.entries import ALL_PASSES, ANSWERED, DifficultyRow, DimensionTable, SelectorRow
 from raydebm.evaluation.results.evaluation import Evaluation, TextsRead
-from raydebm.evaluation.results.selector_costs import CostRow, has_prices
+from raydebm.evaluation.results.selector_costs import has_prices
 from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.evaluation.stats.intervals import NOTHING
 from raydebm.evaluation.stats.significance import Comparison, p_text
@@ -247,10 +246,6 @@ def cost_table(evaluation: Evaluation) -> Table:
     """Cost of each selector per problem, cheapest first; those without a price last."""
     continuous = evaluation.is_continuous
 
-    def usd(row: CostRow) -> str:
-        shown = decimal(row.usd.value, 2, scale=1000)
-        return shown if row.usd.value is None else f"{shown} {interval(row.usd, scale=1000, digits=2)}"
-
     return table_of(
         "Cost",
         "Per problem: requests for candidates, scores that were asked for (the ensemble's energies of a candidate "
@@ -265,7 +260,7 @@ def cost_table(evaluation: Evaluation) -> Table:
             "mean violation" if continuous else "pass@1 %": lambda row: number(row.worth) if continuous else row.worth,
             "candidates": lambda row: decimal(row.num_candidates, 1),
             "scores": lambda row: decimal(row.num_scores, 1),
-            "$ per 1,000": usd,
+            "$ per 1,000": lambda row: with_interval(row.usd, scale=1000, digits=2),
             "front": lambda row: "yes" if row.is_on_front else "",
         },
         emphasised=lambda row: row.is_on_front,

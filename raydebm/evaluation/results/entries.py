@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Literal
 
 import numpy as np
 
@@ -335,33 +335,34 @@ def difficulties(
     names = sorted({str(group) for group in groups}, key=_natural)
     if len(names) < 2:
         return []
-    return [
-        DifficultyRow(
-            difficulty=group or "(none)",
-            num_problems=int((groups == group).sum()),
-            pass_at_1={
-                entry.name: bootstrap.proportion(np.where(groups == group, entry.correct, math.nan)) for entry in shown
-            },
-            mean_violation={
-                entry.name: bootstrap.mean(np.where(groups == group, entry.violation, math.nan)) for entry in violated
-            },
-            **_choices([problem for problem, name in zip(problems, groups, strict=True) if name == group]),
+    rows = []
+    for group in names:
+        inside = groups == group
+        num_choices, guess = _choices([problem for problem, own in zip(problems, inside, strict=True) if own])
+        right = {
+            entry.name: bootstrap.proportion(np.where(groups == group, entry.correct, math.nan)) for entry in shown
+        }
+        rows.append(
+            DifficultyRow(
+                difficulty=group or "(none)",
+                num_problems=int(inside.sum()),
+                pass_at_1=right,
+                mean_violation={
+                    entry.name: bootstrap.mean(np.where(inside, entry.violation, math.nan)) for entry in violated
+                },
+                num_choices=num_choices,
+                guess=guess,
+            )
         )
-        for group in names
-    ]
+    return rows
 
 
-class _Choices(TypedDict):
-    num_choices: tuple[int, ...]
-    guess: float | None
-
-
-def _choices(problems: Sequence[Problem]) -> _Choices:
-    """Numbers of choices from ``data["choices"]``, if all problems have such a list."""
+def _choices(problems: Sequence[Problem]) -> tuple[tuple[int, ...], float | None]:
+    """Numbers of choices from ``data["choices"]``, and the probability of guessing if all problems have such a list."""
     counts = [len(choices) for problem in problems if isinstance(choices := problem.data.get("choices"), list | tuple)]
-    if len(counts) < len(problems) or 0 in counts:
-        return {"num_choices": tuple(sorted(set(counts))), "guess": None}
-    return {"num_choices": tuple(sorted(set(counts))), "guess": math.fsum(1 / count for count in counts) / len(counts)}
+    known = len(counts) == len(problems) and 0 not in counts
+    guess = math.fsum(1 / count for count in counts) / len(counts) if known else None
+    return tuple(sorted(set(counts))), guess
 
 
 LEVELS = ("easy", "medium", "medium_hard", "hard", "very_hard")

@@ -210,6 +210,16 @@ class Evaluation(JsonResults):
         rows = [row for name in shown if (row := self.row(name)) is not None]
         pass_at_1 = {row.name: row.pass_at_1.value for row in rows}
         violated = {row.name: row.mean_violation.value for row in rows} if self.is_continuous else None
+        decision = self.decision
+        decided = (
+            {}
+            if decision is None
+            else {
+                "profile": decision.profile,
+                "confidence_auroc": decision.confidence.auroc.value,
+                "confidence_ece": decision.reliability.ece.value,
+            }
+        )
         return {
             "num_problems": self.counts.problems,
             "num_candidates": self.counts.candidates,
@@ -217,17 +227,7 @@ class Evaluation(JsonResults):
             "pass_at_1": pass_at_1,
             **({"mean_violation": violated} if violated else {}),
             "coverage": None if self.loop is None else self.loop.coverage.value,
-            **self._decision_facts(),
-        }
-
-    def _decision_facts(self) -> dict[str, Any]:
-        if self.decision is None:
-            return {}
-        decision = self.decision
-        return {
-            "profile": decision.profile,
-            "confidence_auroc": decision.confidence.auroc.value,
-            "confidence_ece": decision.reliability.ece.value,
+            **decided,
         }
 
 

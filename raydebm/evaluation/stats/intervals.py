@@ -50,11 +50,6 @@ class Estimate:
         value, low, high = (None if number is None else -number for number in (self.value, self.high, self.low))
         return Estimate(value=value, low=low, high=high, n=self.n)
 
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> "Estimate":
-        """Inverse of ``asdict``."""
-        return cls(**value)
-
 
 NOTHING = Estimate(value=None, low=None, high=None, n=0)
 

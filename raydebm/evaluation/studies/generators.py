@@ -1,8 +1,8 @@
 """Candidates by generator: quality, length, selections and energies, and pools of one generator or of several."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -103,7 +103,6 @@ class GeneratorRow:
     """Number of requests without a candidate."""
     num_unparsed: int
     """Number of candidates without an answer."""
-    num_unlabeled: int
     truncated_frac: float | None
     """Share of truncated texts. None if no finish reason is recorded."""
     accuracy: Estimate
@@ -116,8 +115,6 @@ class GeneratorRow:
     """Mean length of the text."""
     completion_tokens: float | None
     """Mean count by the endpoint. None if it reports none."""
-    cost_usd: float | None
-    """Sum over its requests, including those without a candidate. None if unknown."""
     share_of_correct: float | None
     """Share of a problem's correct candidates, mean over the problems with any: the selections of a scorer that depends
     only on correctness."""
@@ -144,13 +141,13 @@ class PoolKind:
     mu_only: Estimate
     """pass@1 by mu."""
     oracle: Estimate
-    same_size: Estimate
+    same_size: Estimate = NOTHING
     """For one generator's pool: by energy on equally many random candidates of all generators per problem, on the
     problems that it answered."""
-    whole_minus: Estimate
+    whole_minus: Estimate = NOTHING
     """For one generator's pool: by energy on the whole pool minus on this pool, paired, on the problems that it
     answered."""
-    mu_whole_minus: Estimate
+    mu_whole_minus: Estimate = NOTHING
     """Same as ``whole_minus``, by mu."""
 
 
@@ -170,12 +167,11 @@ def generator_rows(
     num_right = pools.count(right)
     solved = num_right > 0
     best = np.where(np.isnan(pools.violation), math.nan, pools.lowest_share(BEST_SHARE))
-    failed_of = [(scored.candidate.generator, scored.candidate.cost_usd) for _, scored in pools.failed]
-    names = (*pools.authors, *sorted({name for name, _ in failed_of} - set(pools.authors)))
+    failed_of = Counter(scored.candidate.generator for _, scored in pools.failed)
+    names = (*pools.authors, *sorted(failed_of.keys() - set(pools.authors)))
     rows = []
     for index, name in enumerate(names):
         within = pools.author_of_row == index
-        failed = [cost for author, cost in failed_of if author == name]
         good = within & right & ~np.isnan(pools.mu)
         chosen = np.where(writer >= 0, (writer == index).astype(float), math.nan)
         share = ratio(pools.count(within & right), num_right)
@@ -183,16 +179,14 @@ def generator_rows(
             GeneratorRow(
                 name=name,
                 num_candidates=int(within.sum()),
-                num_failed=len(failed),
+                num_failed=failed_of[name],
                 num_unparsed=int((within & ~pools.parsed).sum()),
-                num_unlabeled=int(np.isnan(pools.correct[within]).sum()),
                 truncated_frac=_known_mean(pools.cut_off[within]),
                 accuracy=bootstrap.proportion(pools.by_chance(within)),
                 mean_violation=bootstrap.mean(pools.mean_of(pools.violation, within)),
                 best_quarter=bootstrap.proportion(pools.mean_of(best, within)),
                 characters=_known_mean(pools.length[within]),
                 completion_tokens=_known_mean(pools.tokens[within]),
-                cost_usd=_known_sum([*pools.cost_usd[within].tolist(), *failed]),
                 share_of_correct=bootstrap.mean(share).value,
                 picked=bootstrap.proportion(np.where(solved, chosen, math.nan)),
                 picked_of_all=bootstrap.proportion(chosen),
@@ -206,11 +200,6 @@ def generator_rows(
 def _known_mean(values: Floats) -> float | None:
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
-
-
-def _known_sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None and not math.isnan(value)]
-    return math.fsum(known) if known else None
 
 
 def pool_kinds(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> tuple[PoolKind, ...]:
@@ -230,14 +219,12 @@ def pool_kinds(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: 
         size = int(part.sizes.max())
         sizes.add(size)
         own, own_by_mu = EnergyOrder.of(part, lambda_).correct(size), EnergyOrder.of(part, 0.0).correct(size)
-        rows.append(
-            replace(
-                _kind(part, name, size, (own, own_by_mu), bootstrap=bootstrap, seed=seed),
-                same_size=bootstrap.proportion(np.where(np.isnan(own), math.nan, by_energy.correct(part.sizes))),
-                whole_minus=bootstrap.mean(everything - own),
-                mu_whole_minus=bootstrap.mean(everything_by_mu - own_by_mu),
-            )
-        )
+        paired = {
+            "same_size": bootstrap.proportion(np.where(np.isnan(own), math.nan, by_energy.correct(part.sizes))),
+            "whole_minus": bootstrap.mean(everything - own),
+            "mu_whole_minus": bootstrap.mean(everything_by_mu - own_by_mu),
+        }
+        rows.append(_kind(part, name, size, (own, own_by_mu), bootstrap=bootstrap, seed=seed, **paired))
     for size in sorted(sizes - {whole}):
         name, values = f"{MIXED}, {size} random candidates", (by_energy.correct(size), by_mu.correct(size))
         rows.append(_kind(pools, name, size, values, bootstrap=bootstrap, seed=seed))
@@ -246,20 +233,16 @@ def pool_kinds(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: 
 
 
 def _kind(
-    pools: PoolTable, name: str, size: int, energy_and_mu: tuple[Floats, Floats], *, bootstrap: Bootstrap, seed: int
+    pools: PoolTable,
+    name: str,
+    size: int,
+    energy_and_mu: tuple[Floats, Floats],
+    *,
+    bootstrap: Bootstrap,
+    seed: int,
+    **paired: Estimate,
 ) -> PoolKind:
     plain, _ = of_votes(pools, None, size, seed=seed)
-    columns = [pools.by_chance(), plain, *energy_and_mu, of_oracle(pools, size)]
-    random, majority, by_energy, mu_only, oracle = bootstrap.proportions(columns)
-    return PoolKind(
-        name=name,
-        n=size,
-        random=random,
-        majority=majority,
-        by_energy=by_energy,
-        mu_only=mu_only,
-        oracle=oracle,
-        same_size=NOTHING,
-        whole_minus=NOTHING,
-        mu_whole_minus=NOTHING,
-    )
+    columns = (pools.by_chance(), plain, *energy_and_mu, of_oracle(pools, size))
+    names = ("random", "majority", "by_energy", "mu_only", "oracle")
+    return PoolKind(name=name, n=size, **dict(zip(names, bootstrap.proportions(columns), strict=True)), **paired)

@@ -15,7 +15,6 @@ from raydebm.evaluation.studies.generators import BEST_SHARE
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolOverview:
     num_problems: int
-    num_candidates: int
     fewest: int
     """Candidates of the smallest pool."""
     most: int
@@ -27,10 +26,6 @@ class PoolOverview:
     """Share of problems with both a correct and an incorrect candidate. Selection matters only for these."""
     solvable: Estimate
     """Share of problems with at least one correct candidate (oracle)."""
-    num_failed: int
-    """Number of requests without a candidate."""
-    num_unparsed: int
-    num_unlabeled: int
     prompt_characters: float
     text_characters: float | None
     constraints: dict[str, int]
@@ -46,7 +41,6 @@ def overview(pools: PoolTable, bootstrap: Bootstrap) -> PoolOverview:
     mixed = np.where(np.isnan(chance), np.nan, (chance > 0) & (chance < 1))
     return PoolOverview(
         num_problems=pools.num_pools,
-        num_candidates=len(pools.candidates),
         fewest=int(pools.sizes.min()),
         most=int(pools.sizes.max()),
         generators=pools.authors,
@@ -54,9 +48,6 @@ def overview(pools: PoolTable, bootstrap: Bootstrap) -> PoolOverview:
         mean_violation=bootstrap.mean(pools.mean_of(pools.violation)),
         mixed=bootstrap.proportion(mixed),
         solvable=bootstrap.proportion(best),
-        num_failed=len(pools.failed),
-        num_unparsed=int((~pools.parsed).sum()),
-        num_unlabeled=int(np.isnan(pools.correct).sum()),
         prompt_characters=float(np.mean([len(problem.prompt) for problem in pools.problems])),
         text_characters=float(pools.length.mean()) if len(pools.length) else None,
         constraints={name: int((~np.isnan(column)).sum()) for name, column in sorted(pools.broken.items())},

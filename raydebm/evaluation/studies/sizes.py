@@ -7,7 +7,7 @@ means over all subsets of K of them.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from math import comb
@@ -302,19 +302,10 @@ def ensemble_sizes(
             Default: ``pools``.
     """
     pairs_of = pools if trained is None else trained
-    rows = []
-    for size in range(1, pools.num_members + 1):
-        chosen = subsets(pools.num_members, size, seed=seed)
-        row = _size(pools, size, chosen, lambda_=lambda_, bootstrap=bootstrap)
-        accuracies = [pair_accuracies(pairs_of, pairs_of.of_adapters(subset).mu) for subset in chosen]
-        rows.append(
-            replace(
-                row,
-                pair_accuracy=bootstrap.proportion(mean_of_known(np.stack(accuracies))),
-                predicted_pair_accuracy=_predicted(size, theory),
-            )
-        )
-    return tuple(rows)
+    return tuple(
+        _size(pools, pairs_of, subsets(pools.num_members, size, seed=seed), lambda_, bootstrap, theory)
+        for size in range(1, pools.num_members + 1)
+    )
 
 
 def subsets(total: int, size: int, *, seed: int) -> list[tuple[int, ...]]:
@@ -329,14 +320,21 @@ def subsets(total: int, size: int, *, seed: int) -> list[tuple[int, ...]]:
 
 
 def _size(
-    pools: PoolTable, size: int, chosen: Sequence[tuple[int, ...]], *, lambda_: float, bootstrap: Bootstrap
+    pools: PoolTable,
+    pairs_of: PoolTable,
+    chosen: Sequence[tuple[int, ...]],
+    lambda_: float,
+    bootstrap: Bootstrap,
+    theory: EnsembleTheory | None,
 ) -> EnsembleSize:
-    """Results of the selections. The caller adds the results of pairs."""
+    size = len(chosen[0])
     parts = [pools.of_adapters(subset) for subset in chosen]
     picks, by_mu = ([part.select(weight) for part in parts] for weight in (lambda_, 0.0))
-    correct = [pools.correct_at(picked) for picked in picks]
-    correct_by_mu = [pools.correct_at(picked) for picked in by_mu]
+    correct, correct_by_mu = ([pools.correct_at(picked) for picked in each] for each in (picks, by_mu))
+    violation, mu_violation = ([pools.violation_at(picked) for picked in each] for each in (picks, by_mu))
     shares = [float(np.nanmean(values)) for values in correct if not np.isnan(values).all()]
+    accuracies = [pair_accuracies(pairs_of, pairs_of.of_adapters(subset).mu) for subset in chosen]
+    q, rho = (None, None) if theory is None else (theory.q.value, theory.rho.value)
     return EnsembleSize(
         num_adapters=size,
         num_subsets=len(chosen),
@@ -344,20 +342,14 @@ def _size(
         pass_at_1=bootstrap.proportion(mean_of_known(np.stack(correct))),
         worst=min(shares, default=None),
         best=max(shares, default=None),
-        pair_accuracy=NOTHING,
-        predicted_pair_accuracy=None,
+        pair_accuracy=bootstrap.proportion(mean_of_known(np.stack(accuracies))),
+        predicted_pair_accuracy=None if q is None or rho is None else ensemble_accuracy(size, q, rho),
         sigma_auroc=_sigma_auroc(parts, picks, correct, bootstrap),
-        mean_violation=bootstrap.mean(mean_of_known(np.stack([pools.violation_at(picked) for picked in picks]))),
+        mean_violation=bootstrap.mean(mean_of_known(np.stack(violation))),
         mu_pass_at_1=bootstrap.proportion(mean_of_known(np.stack(correct_by_mu))),
         mu_sigma_auroc=_sigma_auroc(parts, by_mu, correct_by_mu, bootstrap),
-        mu_mean_violation=bootstrap.mean(mean_of_known(np.stack([pools.violation_at(picked) for picked in by_mu]))),
+        mu_mean_violation=bootstrap.mean(mean_of_known(np.stack(mu_violation))),
     )
-
-
-def _predicted(size: int, theory: EnsembleTheory | None) -> float | None:
-    if theory is None or theory.q.value is None or theory.rho.value is None:
-        return None
-    return ensemble_accuracy(size, theory.q.value, theory.rho.value)
 
 
 def _sigma_auroc(

@@ -241,15 +241,6 @@ def test_a_generator_that_only_failed_has_a_row(make_pool):
     assert h.accuracy.value is None
 
 
-def test_what_a_generator_cost_counts_its_failed_requests(make_pool):
-    failed = (None, {"text": None, "penalty": math.inf, "cost_usd": 0.5})
-    pools = [make_pool((1, {"cost_usd": 0.25}), failed, (1, {"generator": "free"}))]
-
-    free, g = generator_rows(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools))
-
-    assert (free.cost_usd, g.cost_usd) == (None, 0.75)
-
-
 def test_failed_requests_cost_a_choice_nothing(make_pool):
     """With one candidate every way of choosing is random choice, also where half of the requests brought none."""
     failed = (None, {"text": None, "penalty": math.inf})
@@ -310,8 +301,7 @@ def test_overview_counts(make_pool):
 
     facts = overview(table_of(pools), bootstrap(pools))
 
-    assert (facts.num_problems, facts.num_candidates, facts.fewest, facts.most) == (3, 6, 2, 2)
-    assert (facts.num_failed, facts.num_unparsed, facts.num_unlabeled) == (1, 1, 0)
+    assert (facts.num_problems, facts.fewest, facts.most) == (3, 2, 2)
     assert (facts.accuracy.value, facts.mixed.value, facts.solvable.value) == pytest.approx((1 / 2, 1 / 3, 2 / 3))
     assert facts.constraints == {"budget": 1}
 
