@@ -5,7 +5,7 @@ Out:  report.html (self-contained), report.md with its figures in a folder, resu
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -20,23 +20,18 @@ from raydebm.evaluation.paper.paper_cells import (
     paper,
 )
 from raydebm.evaluation.paper.paper_tables import reproduced_tables
-from raydebm.evaluation.report.document import Cell as TableCell
 from raydebm.evaluation.report.document import (
     Chapter,
     Plate,
     ReportDocument,
     Table,
-    number,
     plate_of,
-    table_of,
-    with_interval,
 )
 from raydebm.evaluation.report.evaluation_report import plates, pool_summary, provenance
 from raydebm.evaluation.report.evaluation_tables import tables
 from raydebm.evaluation.report.figures import pick_figure, study_plates, transfer_figure
 from raydebm.evaluation.report.headline import lead, sentences, unread_problems
 from raydebm.evaluation.report.study_tables import study_tables, transfer_tables, variant_tables
-from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.evaluation.stats.json_results import JsonResults, command_line, versions
 from raydebm.evaluation.studies.scorers import Transfer, VariantStudy
 from raydebm.evaluation.studies.study import StudyResults
@@ -280,45 +275,7 @@ def _paper_chapter(reproduction: Reproduction) -> Chapter:
             "In each cell the published value, and behind the slash or below it what was measured here, with its 95 % "
             "interval over problems and their number n. Numbers in round brackets are explained below the table.",
         ),
-        tables=[
-            *([overview_of(reproduction)] if reproduction.studies else []),
-            *(paper_table(table) for table in reproduction.tables),
-        ],
-    )
-
-
-def overview_of(reproduction: Reproduction) -> Table:
-    """Main numbers, one row per pool."""
-
-    def value_of(name: str) -> Callable[[StudyResults], TableCell]:
-        def value(study: StudyResults) -> str:
-            row = study.evaluation.row(name)
-            if row is None:
-                return "-"
-            return with_interval(row.pass_at_1) if row.mean_violation.value is None else number(row.mean_violation)
-
-        return value
-
-    def gap(study: StudyResults) -> str:
-        row = study.evaluation.row(PAPER_RULE)
-        if row is None:
-            return "-"
-        return with_interval(row.gap_closed if row.mean_violation.value is None else row.violation_gap_closed)
-
-    names = ("random", "shortest", "majority vote", "energy-weighted vote", PAPER_RULE, "oracle")
-    return table_of(
-        "All pools",
-        "pass@1 in % with its 95 % interval, or mean violation (lower is better) where the task has one; gap "
-        "closed by the paper's rule: 0 is random choice, 100 the oracle.",
-        reproduction.studies,
-        {
-            "pool": lambda study: study.name,
-            "problems": lambda study: study.evaluation.counts.problems,
-            "candidates": lambda study: study.evaluation.counts.candidates,
-            **{name: value_of(name) for name in names},
-            "gap closed %": gap,
-            "unlabeled": lambda study: study.evaluation.counts.unlabeled,
-        },
+        tables=[paper_table(table) for table in reproduction.tables],
     )
 
 

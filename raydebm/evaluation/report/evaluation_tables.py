@@ -181,7 +181,7 @@ def loop_table(evaluation: Evaluation) -> Table:
     passes = "One pass" if policy["max_passes"] == 1 else f"Up to {policy['max_passes']} passes"
     facts: list[tuple[str, Cell]] = []
     if loop is not None:
-        last, answered, waves = evaluation.row(ALL_PASSES), evaluation.row(ANSWERED), loop.waves
+        last, answered = evaluation.row(ALL_PASSES), evaluation.row(ANSWERED)
         facts = [
             ("answered, %", loop.coverage),
             ("correct among answered, %", loop.answered),
@@ -201,12 +201,6 @@ def loop_table(evaluation: Evaluation) -> Table:
             ("abstained, selection correct", loop.num_abstained_correct),
             ("answered without a label", loop.num_unlabeled),
         ]
-        if waves is not None:
-            facts += [
-                ("passes that sampling in waves ended early", f"{waves.num_ended_early} of {waves.num_passes}"),
-                ("samples that this saved, %", decimal(waves.sample_share, 1, scale=100)),
-                ("tokens that this saved, %", decimal(waves.token_share, 1, scale=100)),
-            ]
     problems = 0 if loop is None else loop.num_problems
     return facts_table("Triage", f"{passes} over {problems} problems, decided by {rule_in_words(policy)}.", facts)
 

@@ -1,4 +1,4 @@
-"""Figures of the studies, with the conventions of ``drawing``. Every function needs at least one row."""
+"""Figures of evaluations and studies. Every function needs at least one row."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -29,36 +29,29 @@ def ensemble_size_figure(rows: Sequence[EnsembleSize]) -> Figure:
     """pass@1, pair accuracy with its prediction, and sigma-AUROC by number of adapters."""
     figure = Figure(figsize=(10.5, 3.4), layout="constrained")
     figure.get_layout_engine().set(wspace=0.08)  # type: ignore[union-attr, call-arg]
-    chosen, pairs, spread = figure.subplots(1, 3)
-    for axes in (chosen, pairs, spread):
+    chosen, pairs, spread = panels = figure.subplots(1, 3)
+    for axes, label in zip(panels, ("pass@1, %", "pairs ranked right, %", "sigma-AUROC, %"), strict=True):
         tidy(axes)
+        axes.set(xlabel="adapters (K)", ylabel=label, xlim=(0.7, rows[-1].num_adapters + 0.3))
         axes.set_xticks([row.num_adapters for row in rows])
-        axes.set_xlim(0.7, rows[-1].num_adapters + 0.3)
-        axes.set_xlabel("adapters (K)")
     draw_band(chosen, [(row.num_adapters, row.pass_at_1) for row in rows], "mean of subsets", LINES[0])
     if any(row.mu_pass_at_1 != row.pass_at_1 for row in rows):
         by_mu = [(row.num_adapters, row.mu_pass_at_1) for row in rows]
         draw_band(chosen, by_mu, "mean of subsets, mu alone", LINES[2], alpha=0.09)
-    extremes = [
-        (row.num_adapters, 100 * row.worst, 100 * row.best) for row in rows if row.worst is not None and row.best
-    ]
+    ends = [(row.num_adapters, 100 * row.worst, 100 * row.best) for row in rows if row.worst is not None and row.best]
     for index, name in ((1, "worst and best subset"), (2, None)):
-        places, values = [extreme[0] for extreme in extremes], [extreme[index] for extreme in extremes]
-        chosen.plot(places, values, color=ORANGE, marker="_", linestyle="none", markersize=9, label=name)
-    chosen.set_ylabel("pass@1, %")
+        places, values = [end[0] for end in ends], [end[index] for end in ends]
+        chosen.plot(places, values, "_", color=ORANGE, markersize=9, label=name)
     draw_band(pairs, [(row.num_adapters, row.pair_accuracy) for row in rows], "measured", LINES[0])
     predicted = [
-        (r.num_adapters, 100 * r.predicted_pair_accuracy) for r in rows if r.predicted_pair_accuracy is not None
+        (row.num_adapters, 100 * row.predicted_pair_accuracy) for row in rows if row.predicted_pair_accuracy is not None
     ]
     if predicted:
-        places, values = [place for place, _ in predicted], [value for _, value in predicted]
-        pairs.plot(places, values, "x--", color=RED, linewidth=1.2, markersize=5, label="P(K, q, rho)")
-    pairs.set_ylabel("pairs ranked right, %")
+        pairs.plot(*zip(*predicted, strict=True), "x--", color=RED, linewidth=1.2, markersize=5, label="P(K, q, rho)")
     draw_band(spread, [(row.num_adapters, row.sigma_auroc) for row in rows if row.num_adapters > 1], None, LINES[2])
     spread.axhline(50, color=GREY, linewidth=0.9, linestyle="--", label="chance")
-    spread.set_ylabel("sigma-AUROC, %")
-    for axes in (chosen, pairs, spread):
-        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.18))
+    for axes in panels:
+        legend_below(axes, ncols=1)
     return figure
 
 
@@ -76,38 +69,30 @@ def pool_size_figure(rows: Sequence[PoolSize]) -> Figure:
     shown = [row.n for row in rows if row is rows[-1] or row.n * 1.4 < rows[-1].n]
     axes.set_xticks(shown, [str(size) for size in shown])
     axes.minorticks_off()
-    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
+    legend_below(axes)
     return figure
 
 
 def decomposition_figure(decomposition: Decomposition) -> Figure:
     """Candidates in the plane of mu and E_constraint. Selections by the sum are outlined."""
     figure, axes = axes_of("mu (lower is better)", "E_constraint (lower is better)")
-    looks: tuple[tuple[bool, str, dict[str, Any]], ...] = (
-        (False, "incorrect", {"c": RED, "marker": "x", "s": 14, "alpha": 0.45, "linewidths": 0.9}),
-        (True, "correct", {"c": BLUE, "marker": "o", "s": 12, "alpha": 0.45, "linewidths": 0}),
-    )
     # Penalties repeat; a small fixed jitter shows the number of points on one line.
-    spread = max((point.penalty for point in decomposition.points), default=0.0) or 1.0
-    jitter = np.random.default_rng(0).uniform(-0.012, 0.012, len(decomposition.points)) * spread
-    for correct, name, look in looks:
-        index = [i for i, point in enumerate(decomposition.points) if point.correct is correct]
-        if index:
-            axes.scatter(
-                [decomposition.points[i].mu for i in index],
-                [decomposition.points[i].penalty + jitter[i] for i in index],
-                **look,
-                label=name,
-                rasterized=len(decomposition.points) > 1500,
-            )
-    chosen = [i for i, point in enumerate(decomposition.points) if point.selected]
-    axes.scatter(
-        [decomposition.points[i].mu for i in chosen],
-        [decomposition.points[i].penalty + jitter[i] for i in chosen],
-        facecolors="none", edgecolors=INK, marker="*", s=45, linewidths=0.7, label="selected",
-        rasterized=len(chosen) > 600,
+    points = decomposition.points
+    height = max((point.penalty for point in points), default=0.0) or 1.0
+    jitter = np.random.default_rng(0).uniform(-0.012, 0.012, len(points)) * height
+    places = np.array([(point.mu, point.penalty + off) for point, off in zip(points, jitter, strict=True)])
+    looks: tuple[tuple[str, list[bool], int, dict[str, Any]], ...] = (
+        ("incorrect", [each.correct is False for each in points], 1500,
+         {"c": RED, "marker": "x", "s": 14, "alpha": 0.45, "linewidths": 0.9}),
+        ("correct", [each.correct is True for each in points], 1500,
+         {"c": BLUE, "marker": "o", "s": 12, "alpha": 0.45, "linewidths": 0}),
+        ("selected", [each.selected for each in points], 600,
+         {"facecolors": "none", "edgecolors": INK, "marker": "*", "s": 45, "linewidths": 0.7}),
     )  # fmt: skip
-    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
+    for name, inside, most, look in looks:
+        if any(inside):
+            axes.scatter(*places[inside].T, **look, label=name, rasterized=sum(inside) > most)
+    legend_below(axes)
     return figure
 
 
@@ -275,46 +260,35 @@ def short_name(name: str) -> str:
 
 def study_plates(results: StudyResults) -> list[Plate]:
     """Figures of the studies with data."""
-    plates = []
-    if results.ensemble_sizes:
-        plates.append(
-            plate_of(
-                ensemble_size_figure(results.ensemble_sizes),
-                "Ensemble size",
-                "By number of adapters, means over all subsets: pass@1 (left), pairs ranked right with what the theory "
-                "of correlated adapters predicts (middle), AUROC of -sigma (right; above the dashed line sigma tells). "
-                "Bands: 95 % intervals over problems.",
-            )
-        )
-    if len(results.pool_sizes) > 1:
-        plates.append(
-            plate_of(
-                pool_size_figure(results.pool_sizes),
-                "Candidates per problem",
-                f"Expected {'mean violation' if results.evaluation.is_continuous else 'pass@1'} when only n random "
-                "candidates of each pool are there. The gap between a curve and the oracle is what choosing loses; a "
-                "curve that flattens early needs no more candidates.",
-            )
-        )
-    if results.decomposition is not None:
-        plates.append(
-            plate_of(
-                decomposition_figure(results.decomposition),
-                "The two terms",
-                "A mark per candidate (a sample): learned energy across, constraint penalty upwards (a little "
-                "jittered); stars are selected. If both terms help, stars gather in the lower left among correct ones.",
-            )
-        )
-    if results.ridges:
-        plates.append(
-            plate_of(
-                ridge_figure(results.ridges),
-                "Energies of correct and incorrect candidates",
-                "Distribution of mu for correct (filled) and incorrect (dashed) candidates, with their numbers; a row "
-                "for each generator. Rows whose filled parts are shifted against each other: mu knows the author.",
-            )
-        )
-    return plates
+    value = "mean violation" if results.evaluation.is_continuous else "pass@1"
+    drawn = (
+        (
+            ensemble_size_figure(results.ensemble_sizes) if results.ensemble_sizes else None,
+            "Ensemble size",
+            "By number of adapters, means over all subsets: pass@1 (left), pairs ranked right with what the theory of "
+            "correlated adapters predicts (middle), AUROC of -sigma (right; above the dashed line sigma tells). Bands: "
+            "95 % intervals over problems.",
+        ),
+        (
+            pool_size_figure(results.pool_sizes) if len(results.pool_sizes) > 1 else None,
+            "Candidates per problem",
+            f"Expected {value} when only n random candidates of each pool are there. The gap between a curve and the "
+            "oracle is what choosing loses; a curve that flattens early needs no more candidates.",
+        ),
+        (
+            None if results.decomposition is None else decomposition_figure(results.decomposition),
+            "The two terms",
+            "A mark per candidate (a sample): learned energy across, constraint penalty upwards (a little jittered); "
+            "stars are selected. If both terms help, stars gather in the lower left among correct ones.",
+        ),
+        (
+            ridge_figure(results.ridges) if results.ridges else None,
+            "Energies of correct and incorrect candidates",
+            "Distribution of mu for correct (filled) and incorrect (dashed) candidates, with their numbers; a row for "
+            "each generator. Rows whose filled parts are shifted against each other: mu knows the author.",
+        ),
+    )
+    return [plate_of(figure, title, caption) for figure, title, caption in drawn if figure is not None]
 
 
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
@@ -451,8 +425,13 @@ def triage_figure(picks: Sequence[PickPoint], *, theta_sigma: float, theta_absta
         else:
             axes.plot([], [], color=INK, linestyle=style, linewidth=1.2, label=label)
     axes.set_ylim(0, ceiling)
-    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3)
+    legend_below(axes)
     return figure
+
+
+def legend_below(axes: Axes, *, ncols: int = 3) -> None:
+    """Draw the legend below the axis label."""
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=ncols)
 
 
 def axes_of(xlabel: str, ylabel: str) -> tuple[Figure, Axes]:

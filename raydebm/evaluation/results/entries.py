@@ -19,22 +19,6 @@ from raydebm.records import Decision, Label, Outcome, Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WaveSavings:
-    """Samples saved by the stopping rule of ``triage.waves`` in the loop's passes."""
-
-    num_passes: int
-    """Passes sampled in waves."""
-    num_ended_early: int
-    num_samples: int
-    """Samples not requested."""
-    sample_share: float
-    """Share of the planned samples not requested."""
-    token_share: float | None
-    """Share of the tokens saved, including prompts. A sample that was not requested counts as the mean of its pass.
-    None if no candidate of a pass that ended early has token counts."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSummary:
     """Summary of the loop: decisions, coverage, accuracy."""
 
@@ -62,8 +46,6 @@ class LoopSummary:
     """Abstentions with an incorrect selection or none (benefit of abstaining)."""
     num_unlabeled: int
     """Answered problems without a label for the answer."""
-    waves: WaveSavings | None = None
-    """None if no pass was sampled in waves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -131,32 +113,6 @@ def summarise_loop(results: OutcomeValues, bootstrap: Bootstrap) -> LoopSummary:
         num_abstained_incorrect=int((~accepted & (final == 0)).sum()),
         num_unlabeled=int((accepted & np.isnan(final)).sum()),
     )
-
-
-def wave_savings(outcomes: Sequence[Outcome]) -> WaveSavings | None:
-    """Samples saved by waves in all passes. None if no pass was sampled in waves."""
-    stops = [
-        (outcome, record.pass_index, record.stop) for outcome in outcomes for record in outcome.passes if record.stop
-    ]
-    if not stops:
-        return None
-    num_saved = sum(stop.num_saved for _, _, stop in stops)
-    unknown = any(stop.num_saved and stop.tokens_saved is None for _, _, stop in stops)
-    saved = sum(stop.tokens_saved or 0 for _, _, stop in stops)
-    used = sum(_tokens_of_pass(outcome, pass_index) for outcome, pass_index, _ in stops)
-    return WaveSavings(
-        num_passes=len(stops),
-        num_ended_early=sum(stop.num_saved > 0 for _, _, stop in stops),
-        num_samples=num_saved,
-        sample_share=num_saved / sum(stop.num_planned for _, _, stop in stops),
-        token_share=None if unknown or saved + used == 0 else saved / (saved + used),
-    )
-
-
-def _tokens_of_pass(outcome: Outcome, pass_index: int) -> int:
-    """Prompt and completion tokens of the candidates of a pass with token counts."""
-    drawn = [scored.candidate for scored in outcome.pool if scored.candidate.pass_index == pass_index]
-    return sum((candidate.prompt_tokens or 0) + (candidate.completion_tokens or 0) for candidate in drawn)
 
 
 def _labels_of(

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, ClassVar
 
@@ -38,7 +38,6 @@ from raydebm.evaluation.results.entries import (
     selector_rows,
     summarise_loop,
     violation_comparisons,
-    wave_savings,
 )
 from raydebm.evaluation.results.selector_costs import CostRow, cost_rows
 from raydebm.evaluation.selectors import (
@@ -310,7 +309,7 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
     if inputs.outcomes is not None and names:
         results = outcome_values(pools, inputs.outcomes, labels=inputs.labels)
         entries[-1:-1] = loop_entries(results, policy)  # before the oracle
-        loop = replace(summarise_loop(results, bootstrap), waves=wave_savings(inputs.outcomes))
+        loop = summarise_loop(results, bootstrap)
     rows = selector_rows(entries, bootstrap)
     by_part = [
         each for each in selectors if each.name in BY_PART or each.name.startswith((SINGLE_SHOT, BEST_GENERATOR))

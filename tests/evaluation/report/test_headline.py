@@ -1,4 +1,4 @@
-"""The opening of a report, its main selectors, and what sampling in waves saved."""
+"""The opening of a report, and its main selectors."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,12 +10,11 @@ from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import Promise
 from raydebm.evaluation.report.evaluation_report import document
-from raydebm.evaluation.report.evaluation_tables import loop_table, main_table, selector_table
+from raydebm.evaluation.report.evaluation_tables import main_table, selector_table
 from raydebm.evaluation.report.headline import facts, lead, main_rows, sentences
-from raydebm.evaluation.results.entries import LoopSummary, wave_savings
+from raydebm.evaluation.results.entries import LoopSummary
 from raydebm.evaluation.results.evaluation import EvaluationInputs, TextsRead, evaluate
 from raydebm.evaluation.stats.intervals import Estimate
-from raydebm.records import Decision, Outcome, PassRecord, PassStop, Problem
 
 
 @pytest.fixture(scope="module")
@@ -182,62 +181,3 @@ def test_the_report_opens_with_the_decision_then_one_figure_and_folds_the_rest(e
     assert rest.count("<table") == sum("<table" in part for part in rest.split("<details>")[1:])
     assert rest.count("<svg") == sum("<svg" in part for part in rest.split("<details>")[1:])
     assert "<details open" not in page
-
-
-def stop(reason, planned, samples, tokens_saved):
-    return PassStop(reason=reason, words="", num_planned=planned, num_samples=samples, tokens_saved=tokens_saved)
-
-
-@pytest.fixture
-def outcome(make_item):
-    def make(name, *stops, tokens):
-        """One pass per stop, with as many candidates as it says, of so many tokens each."""
-        passes, pool = [], []
-        for index, each in enumerate(stops, start=1):
-            passes.append(
-                PassRecord(
-                    pass_index=index, num_requested=each.num_samples, num_failed=0, selected=None, sigma=None,
-                    penalty=None, decision=Decision.ABSTAIN, stop=each,
-                )
-            )  # fmt: skip
-            for sample in range(each.num_samples):
-                scored = make_item(f"{name}{index}{sample}", pass_index=index)
-                pool.append(
-                    replace(scored, candidate=replace(scored.candidate, prompt_tokens=2, completion_tokens=tokens))
-                )
-        return Outcome(
-            problem=Problem(task="t", problem_id=name, prompt=""),
-            decision=Decision.ABSTAIN,
-            best=None,
-            passes=tuple(passes),
-            pool=tuple(pool),
-            reason="",
-        )
-
-    return make
-
-
-def test_savings_of_waves_are_shares_of_what_was_planned(outcome):
-    """Passes of 8: 2 drawn of 12 tokens each, 6 saved of 12 tokens; 8 drawn of 12; nothing saved."""
-    first = outcome("a", stop("accept", 8, 2, 72), tokens=10)
-    second = outcome("b", stop("budget", 8, 8, 0), tokens=10)
-
-    savings = wave_savings([first, second])
-
-    assert (savings.num_passes, savings.num_ended_early, savings.num_samples) == (2, 1, 6)
-    assert savings.sample_share == 6 / 16
-    assert savings.token_share == 72 / (72 + 2 * 12 + 8 * 12)
-
-
-def test_passes_without_waves_have_no_savings(outcome):
-    assert wave_savings([outcome("a", tokens=10)]) is None
-
-
-def test_the_table_of_the_loop_has_the_savings(evaluation, outcome):
-    loop = replace(loop_of(), waves=wave_savings([outcome("a", stop("accept", 8, 2, 72), tokens=10)]))
-
-    rows = {row[0]: row[1] for row in loop_table(replace(evaluation, loop=loop)).rows}
-
-    assert rows["passes that sampling in waves ended early"] == "1 of 1"
-    assert rows["samples that this saved, %"] == "75.0"
-    assert rows["tokens that this saved, %"] == "75.0"
