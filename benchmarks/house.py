@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 50_320,
+    "source lines": 50_080,
     "modules": 306,
-    "test lines": 38_920,
+    "test lines": 38_870,
     "benchmark lines": 2_510,
     "client lines": 450,
     "document lines outside docs/log": 5_700,
-    "tracked bytes": 15_960_000,
+    "tracked bytes": 15_950_000,
     "recipe keys": 169,
     "service arguments": 28,
     "commands": 16,
