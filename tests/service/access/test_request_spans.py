@@ -48,7 +48,7 @@ def test_the_decision_is_told_and_the_problem_is_not(client, puzzle, spans, text
     assert "Zoey" not in told
 
 
-def test_a_stream_is_client_to_its_end(client, puzzle, spans):
+def test_a_stream_is_traced_to_its_end(client, puzzle, spans):
     body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], "stream": True}
     assert client.post("/v1/chat/completions", body, headers=HEADERS).status_code == 200
     by_name = spans()
@@ -66,7 +66,7 @@ def test_a_failure_of_the_service_is_an_error_and_a_mistake_of_the_client_is_non
     assert (failed.status.is_ok, failed.attributes["error.type"]) == (False, "503")
 
 
-def test_probes_are_not_client(client, spans):
+def test_probes_are_not_traced(client, spans):
     assert client.get("/health").status_code == 200
     assert spans() == {}
 

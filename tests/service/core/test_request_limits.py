@@ -9,8 +9,8 @@ import pytest
 
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide
-from raydebm.errors import ScoringError, ServiceError
-from raydebm.generators.requests import TokenUsage, answered, unanswered, worst_cost
+from raydebm.errors import ServiceError
+from raydebm.generators.requests import TokenUsage, answered, unanswered
 from raydebm.service.core.request import request_context
 from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.bodies import triage_answer
@@ -126,23 +126,6 @@ def test_a_request_without_a_deadline_has_the_services(triage, slow, served_with
     assert (named(answer)["bo"].late, answer.policy["deadline_ms"]) == (2, 2000)
 
 
-def test_requests_of_late_candidates_are_cancelled(triage, slow):
-    slow.seconds = lambda request: 60.0 if request.generator == "bo" else 0.1
-
-    triage(deadline_ms=2000)
-
-    assert slow.cancelled == [request.candidate_id for request in slow.asked if request.generator == "bo"]
-
-
-def test_nothing_in_time_is_a_504(triage, slow):
-    slow.seconds = lambda request: 60.0
-
-    with pytest.raises(ServiceError, match="no candidate was ready within the deadline") as caught:
-        triage(deadline_ms=2000)
-
-    assert (caught.value.status, caught.value.code) == (504, "deadline_exceeded")
-
-
 def test_candidates_that_cannot_be_scored_in_time_are_a_504(triage, slow):
     async def endless(texts):
         await asyncio.sleep(1e6)
@@ -244,24 +227,6 @@ def test_a_candidate_without_a_stated_cost_counts_its_worst(triage, priced, slow
     assert [request.pass_index for request in slow.asked] == [1] * 4 + [2] * 2
 
 
-def test_a_second_pass_without_money_is_not_begun(triage, priced, slow, texts):
-    slow.inner.write, slow.cost_usd = lambda request: texts["wrong"], lambda request: 0.7
-
-    answer, _ = triage(priced, max_usd=3.0)
-
-    assert "pass 2 was not begun (of max_usd 3 at least 0.2 US dollars are left" in answer.reason
-    assert answer.passes[1].num_requested == 0
-
-
-def test_the_worst_cost_counts_every_byte_of_the_chat(priced, puzzle):
-    context = request_context(priced, Overrides(), request_id="r", task_name=None, problem=puzzle)
-    request = next(request for request in context.requests(1, None) if request.generator == "bo")
-    config = priced.generator_configs()[1].model_copy(update={"usd_per_million_prompt_tokens": 1e6})
-    num_bytes = sum(len(said["role"]) + len(said["content"].encode()) + 16 for said in request.messages)
-
-    assert worst_cost(config, request) == pytest.approx(1.0 + num_bytes)
-
-
 # ---- number of candidates --------------------------------------------------------------------------------------------
 
 
@@ -287,86 +252,6 @@ def test_a_backend_that_breaks_after_the_first_candidate_is_not_fatal(triage, sl
     assert answer.decision == "accept"
     assert (named(answer)["ada"].failed, named(answer)["bo"].failed) == (1, 2)
     assert named(answer)["bo"].error == "generator replicas died 6 times in a row"
-
-
-class Bill:
-    """A meter that keeps what was drawn."""
-
-    def __init__(self):
-        self.candidates, self.decisions, self.failures = [], 0, []
-
-    def drawn(self, candidates, comparisons=()):
-        self.candidates += candidates
-
-    def decided(self, answer):
-        self.decisions += 1
-
-    def failed(self, *, task, status, code):
-        self.failures.append((status, code))
-
-    @property
-    def cost_usd(self):
-        return sum(candidate.cost_usd or 0.0 for candidate in self.candidates)
-
-
-@pytest.fixture
-def billed(slow, bundle, puzzle, run_virtually):
-    """Asks under a meter; returns it, and what came of the request."""
-
-    def run(stop_after_s=None, **overrides):
-        bill = Bill()
-        context = request_context(bundle, Overrides(**overrides), request_id="r", task_name=None, problem=puzzle)
-
-        async def work():
-            asked = asyncio.create_task(TriageService(bundle, slow, meter=bill).triage(context))
-            if stop_after_s is not None:
-                await asyncio.sleep(stop_after_s)
-                asked.cancel()
-            (outcome,) = await asyncio.gather(asked, return_exceptions=True)
-            return outcome
-
-        return bill, run_virtually(work())
-
-    return run
-
-
-def scorer_that_breaks(slow, *, after):
-    score, calls = slow.score, []
-
-    async def broken(texts):
-        calls.append(texts)
-        if len(calls) > after:
-            raise ScoringError("the scorer is gone")
-        return await score(texts)
-
-    slow.score = broken
-
-
-def test_a_pass_that_was_lost_while_it_was_drawn_costs_what_had_come(billed, slow, texts):
-    slow.inner.write = lambda request: f"{request.candidate_id} {texts['wrong']}"
-    slow.seconds = lambda request: float(request.sample_index if request.pass_index == 2 else 0)
-    scorer_that_breaks(slow, after=1)
-
-    bill, answer = billed()
-
-    assert "pass 2 could not be sampled (the scorer is gone)" in answer.reason
-    assert (answer.summary.cost_usd, bill.cost_usd, bill.decisions) == (5 * 0.25, 5 * 0.25, 1)
-    assert (named(answer)["ada"].asked, named(answer)["ada"].failed) == (4, 2)  # nothing of pass 2 could be used
-
-
-def test_what_was_drawn_before_the_scorer_broke_is_counted(billed, slow):
-    scorer_that_breaks(slow, after=0)
-    bill, error = billed()
-    assert (error.status, error.code, error.retry) == (503, "scoring_failed", False)  # they would be paid for again
-    assert isinstance(error.__cause__, ScoringError)
-    assert (bill.cost_usd, bill.decisions) == (1.0, 0)
-
-
-def test_what_was_drawn_for_a_client_that_went_away_is_counted(billed, slow):
-    slow.seconds = lambda request: 60.0 if request.generator == "bo" else 1.0
-    bill, error = billed(stop_after_s=5.0)
-    assert isinstance(error, asyncio.CancelledError)
-    assert (bill.cost_usd, bill.decisions) == (0.5, 0)
 
 
 # ---- what is told ----------------------------------------------------------------------------------------------------

@@ -1,11 +1,9 @@
 """Outcomes as labels, and the run directory that they become."""
 
 import json
-from dataclasses import replace
-from datetime import timedelta
 
 import pytest
-from decisions_by_hand import START, report, stored_in, sums
+from decisions_by_hand import report, stored_in, sums
 
 from raydebm.cli import main
 from raydebm.config import parse_recipe
@@ -19,7 +17,6 @@ from raydebm.records import (
 from raydebm.run.fingerprints import current_manifest
 from raydebm.service.feedback import labelled_decisions
 from raydebm.service.feedback.run_folder import CONTRADICTION, merged, write_run
-from raydebm.service.store.record import new_record_id
 from raydebm.tasks import get_task
 from raydebm.tasks.declared import DeclaredTask
 
@@ -253,11 +250,3 @@ def test_replay_shows_the_accuracy_by_outcomes(stored, pairs, capsys):
     code, printed = run_command(capsys, "replay", stored(*pairs).root)
     assert code == 0
     assert "accuracy of accepted answers: 90.0% (n=10) recorded, 90.0% (n=10) again" in printed
-
-
-def test_a_record_that_is_replaced_keeps_its_labels(stored):
-    """The same decision stored twice under other ids is two decisions about one problem."""
-    first = sums(0, ["2", "3"])
-    second = replace(sums(0, ["2", "3"]), record_id=new_record_id(START + timedelta(days=1)))
-    reader = stored((first, [(True, "ada", None)]), (second, [(True, "ada", None)]))
-    assert [verdicts(decision) for decision in labelled(reader)] == [["correct", "incorrect"]] * 2

@@ -236,51 +236,6 @@ def test_answers_have_their_evidence_and_an_outcome_is_reported(start, write_run
     assert faults_of(page) == []
 
 
-WORDS = """async ([name, ...given]) => {
-  const made = (await import('./static/view.js'))[name](...given);
-  return made?.textContent ?? made;
-}"""
-PROMISE = {"max_error": 0.05, "confidence": 0.9, "certified": True, "problems": 800, "suspended": False, "reason": None}
-
-
-def test_sentences(start, run_dir, backend, open_page):
-    page = open_page(start(backend, run_dir))
-    answer = {"num_candidates": 2, "authors": ["a"], "proof": None}
-    stop = {
-        "stop_reason": "accept",
-        "stop_words": "it is settled",
-        "num_planned": 32,
-        "num_samples": 8,
-        "tokens_saved": 2400,
-    }
-    for given, expected in [
-        (["checksInWords", [], {}], None),
-        (["checksInWords", ["a_b", "c"], {}], "every check holds (a b, c)"),
-        (["checksInWords", ["a_b", "c"], {"c": 0.5}], "1 of 2 checks does not hold (c)"),
-        (["stopSentence", stop], "Stopped after 8 of 32 samples: it is settled. About 2,400 tokens saved."),
-        (["confidenceSentence", {"confidence": None, "answers": []}, 4], None),
-        (
-            ["confidenceSentence", {"confidence": 0.9999, "answers": [answer]}, 2],
-            "2 of 2 candidates from 1 model agree; right with probability > 0.99.",
-        ),
-        (
-            ["confidenceSentence", {"confidence": 0.0, "answers": [{**answer, "proof": False}]}, 3],
-            "2 of 3 candidates from 1 model agree; an exact constraint refutes it.",
-        ),
-        (["guaranteeNote", None], None),
-        (
-            ["guaranteeNote", PROMISE],
-            "✓certified Promised: at most 5 % of the answers given out are wrong, with confidence 90 % from 800 "
-            "labelled problems.",
-        ),
-        (
-            ["guaranteeNote", {**PROMISE, "suspended": True, "reason": "9 of 20 were wrong"}],
-            "!suspended The promise is not claimed at present: 9 of 20 were wrong.",
-        ),
-    ]:
-        assert page.evaluate(WORDS, given) == expected, given
-
-
 # ---- stored decisions -----------------------------------------------------------------------------------------------
 
 NUM_PLAIN = 51

@@ -164,17 +164,3 @@ def test_an_equal_claim_stays_suspended_while_outcomes_cannot_be_read(suspended,
     monitor.take_over(suspended)
     monitor.look()
     assert monitor.suspension("p").suspended is stays
-
-
-def test_what_is_taken_over_goes_on_with_later_outcomes(suspended):
-    monitor = ClaimMonitor(suspended.outcomes, {"p": CLAIM, "q": CLAIM})
-    monitor.take_over(suspended)
-    monitor.refresh()
-    assert monitor.watches()["p"] == suspended.watches()["p"]
-    assert monitor.watches()["q"][1].num == 0
-
-
-def test_outcomes_of_another_folder_say_nothing(suspended, tmp_path):
-    monitor = ClaimMonitor(Unreadable(str(tmp_path / "other")), {"p": CLAIM})
-    monitor.take_over(suspended)
-    assert not monitor.suspension("p").suspended

@@ -14,11 +14,9 @@ from fastapi import FastAPI
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
 from raydebm.service.access import LOOK_EVERY_S, Keyring
-from raydebm.service.core.triage import TriageService
 from raydebm.service.ray.deployments import ENSEMBLE_IDLE_S, Ensembles
 from raydebm.service.ray.ingress import Exchangeable, changed_args, check_same_evidence
-from raydebm.service.routes.application import create_app
-from raydebm.service.settings import AppArgs, LimitArgs, load_bundle, load_gateway
+from raydebm.service.settings import AppArgs, LimitArgs, load_gateway
 
 KEYS = [letter * 20 for letter in "abc"]
 
@@ -82,18 +80,6 @@ def test_a_task_is_added_and_taken_out_by_user_config(two_runs):
     assert removed.tasks == ("knights_knaves",)
 
 
-def test_the_adapters_of_another_folder_have_another_version(write_run, tmp_path):
-    run_dir = write_run()
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "ensemble.json").write_text(json.dumps({"backbone": "b", "adapters": ["a0"]}))
-    own = load_bundle(AppArgs(run_dir=run_dir))
-    bundle = load_bundle(AppArgs(run_dir=run_dir, checkpoint=str(other)))
-    assert bundle.checkpoint_ref == read_ref(str(other)) == CheckpointRef(str(other), bundle.versions["checkpoint"])
-    assert own.checkpoint_ref != bundle.checkpoint_ref
-    assert own.versions["policy"] == bundle.versions["policy"]
-
-
 # ---- the ingress, without Ray ---------------------------------------------------------------------------------------
 
 
@@ -126,14 +112,6 @@ def test_a_request_that_runs_ends_on_the_application_that_it_began_with():
             return (await running).json(), later.json()
 
     assert asyncio.run(scene()) == ("old", "new")
-
-
-def test_serve_sees_the_routes_of_the_application_of_now():
-    shown = Exchangeable(answering("old"))
-    newer = answering("new")
-    shown.replace(newer)
-    assert shown.routes == newer.routes
-    assert shown.router is newer.router
 
 
 # ---- ensembles ------------------------------------------------------------------------------------------------------
@@ -169,18 +147,6 @@ def test_two_ensembles_lie_beside_each_other_on_one_backbone_until_one_is_idle(c
     clock.now += ENSEMBLE_IDLE_S + 1
     asyncio.run(held.get(second))
     assert held.fingerprints == [second.fingerprint]
-
-
-def test_an_ensemble_that_was_let_go_is_loaded_again(checkpoints):
-    first, second = checkpoints
-    clock = Clock()
-    held = Ensembles(device="cpu", dtype="float32", clock=clock)
-    held.put(first, held.read(first))
-    energies = held.latest.score([("1+1?", "2")])
-    clock.now += ENSEMBLE_IDLE_S + 1
-    asyncio.run(held.get(second))
-    assert held.fingerprints == [second.fingerprint]
-    assert asyncio.run(held.get(first)).scorer.score([("1+1?", "2")]) == energies
 
 
 def test_adapters_that_were_overwritten_are_not_taken_for_the_old_ones(checkpoints):
@@ -238,14 +204,3 @@ def test_a_keys_file_that_turns_bad_leaves_the_old_keys_in_force_and_says_so(wat
     clock.now += LOOK_EVERY_S
     assert known(keyring) == ["b"]
     assert keyring.refusal is None
-
-
-@pytest.fixture
-def app(bundle, backend):
-    return create_app(TriageService(bundle, backend, notices=lambda: ["the last change was refused"]))
-
-
-def test_health_tells_what_was_refused_and_is_well_all_the_same(client):
-    reply = client.get("/health")
-    assert reply.status_code == 200
-    assert reply.json()["warnings"] == ["the last change was refused"]

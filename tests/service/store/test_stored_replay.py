@@ -76,13 +76,6 @@ def test_nothing_changed_changes_nothing(replayed):
     assert "coverage (share accepted): 100.0% recorded, 100.0% again" in printed
 
 
-def test_a_lower_abstention_threshold(replayed):
-    """Sigma 1 of the second is above 0.75, sigma 0.5 of the third is not."""
-    printed = replayed("theta_abstain=0.75", "theta_sigma=0.1")
-    assert "changed: 1 of 3 (33.3%)" in printed
-    assert "coverage (share accepted): 100.0% recorded, 66.7% again" in printed
-
-
 def test_another_lambda_gives_another_answer(replayed):
     """E of d is -3 + 2 * 0.5 = -2, above -2.4 of e, which answers 7."""
     printed = replayed("lambda=2")
@@ -294,21 +287,6 @@ def test_a_change_that_was_not_certified_voids_the_promise(replayed, policy_file
 
     assert [row["promised"] for row in rows_of(tmp_path / "again.jsonl")] == [False] * 3
     assert "promise: none; what is different here was not certified" in printed
-
-
-@pytest.mark.parametrize(
-    ("costs", "accepted"),
-    [
-        (["costs.wrong=3"], 1),  # answers from 0.75 on
-        (["costs.wrong=0.5"], 3),  # from 0.33 on
-        (["costs.wrong=3", "costs.refusal=1.2"], 3),  # from 0.45 on
-        (["costs.wrong=3", "tau_answer=0.4"], 3),  # what is stated goes first
-    ],
-)
-def test_costs_decide_what_is_worth_answering(replayed, policy_file, tmp_path, costs, accepted):
-    replayed("--policy", policy_file, *costs, "--out", tmp_path / "again.jsonl")
-
-    assert sum(row["decision"] == "accept" for row in rows_of(tmp_path / "again.jsonl")) == accepted
 
 
 @pytest.mark.parametrize(
