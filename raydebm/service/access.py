@@ -304,8 +304,6 @@ class Guard:
         """Args:
         public_paths: paths that need no key, no place in the queue and no span.
         echo_request_id: put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it.
-        keyring: keys of the clients. Default: no key is needed.
-        intake: counter of open requests; a closed one refuses them.
         ledger: ledger of daily spending. Default: spending is not counted.
         routes: the application's routes, which name the route of a refused request.
         """

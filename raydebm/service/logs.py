@@ -90,7 +90,6 @@ def configure_logs(request_id: Callable[[], str] = REQUEST_ID.get, environ: Mapp
 
     Args:
         request_id: source of the current request's id, for code outside the guard.
-        environ: environment with the level and the format.
 
     Raises:
         ConfigError: an unknown level or format.

@@ -360,10 +360,6 @@ class Bundle:
     def served(self, policy: Policy, *, operators: Policy | None = None) -> Policy:
         """The policy within the operator's ceilings, with a deadline that the service can keep.
 
-        Args:
-            policy: one of the operator's policies, with or without a request's changes.
-            operators: the operator's policy. Default: ``policy`` itself.
-
         Raises:
             ServiceError: 400 for more candidates of a pass than allowed.
         """

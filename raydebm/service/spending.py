@@ -87,9 +87,6 @@ class Ledger:
     if the file cannot be used."""
 
     def __init__(self, path: str, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """Args:
-        path: the SQLite file on a local disk, created on first use.
-        """
         self._path, self._clock = path, clock
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -184,11 +181,6 @@ def _add(db: sqlite3.Connection, day: str, accounts: Iterable[str], amount: Amou
 def within_ceilings(asked: Policy, *, operators: Policy, ceilings: Ceilings) -> Policy:
     """A request's policy, limited to the operator's ceilings.
 
-    Args:
-        asked: the operator's policy with the request's changes.
-        operators: the served policy with the named policy's changes.
-        ceilings: the operator's ceilings on one request.
-
     Raises:
         ServiceError: 400 for more candidates of a later pass than the operator's policy has.
     """
@@ -232,11 +224,9 @@ def affordable(
     """Take every generator's first sample, then every generator's second, and so on, up to the limits.
 
     Args:
-        requests: requests of the pass.
         most: remaining budget of candidates. Default: no limit. Those beyond it are dropped silently.
         left_usd: remaining US dollars. Each request reserves its worst cost; one that costs too much is skipped, and a
             later, cheaper one may still fit.
-        worst: worst cost of a request.
     """
     asked: list[int] = []
     over: dict[int, float] = {}

@@ -79,8 +79,6 @@ class Backend(Protocol):
         """One candidate per request; failed ones have ``error``.
 
         Args:
-            requests: generation requests.
-            on_candidate: callback for each candidate as it arrives.
             may_repeat: permission to resend a request that may already be billed.
         """
         ...

@@ -54,10 +54,7 @@ def labelled_decisions(
     """Stored decisions that pass the filter and have an outcome, oldest file first, a few at a time in memory.
 
     Args:
-        reader: reader of the records folder.
         task_named: task by name; a user's own task comes from the run's recipe.
-        where: filter of decisions. Default: all.
-        by: reporters that count. Default: all.
 
     Raises:
         UnknownNameError: ``task_named`` does not know a decision's task.
@@ -78,8 +75,6 @@ def _label_decision(task: Task, record: DecisionRecord, reports: Sequence[Report
     """Labels of one decision's candidates.
 
     Args:
-        task: task of the decision.
-        record: the stored decision.
         reports: current reports, at least one, in order of arrival. The last verdict and the last answer count.
     """
     problem, best, correct = record.problem, record.outcome.best, reports[-1].correct

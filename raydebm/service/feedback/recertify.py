@@ -153,11 +153,6 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -
 
     The posterior is kept: it is independent of these decisions, so the guarantee is exact.
 
-    Args:
-        sample: labelled decisions.
-        policy: the run's policy; its profile is kept.
-        config: costs, and the guarantee.
-
     Raises:
         ConfigError: the policy has thresholds on sigma.
         PoolError: there are too few decisions.

@@ -101,11 +101,8 @@ def write_run(
     """Write the run directory.
 
     Args:
-        decisions: decisions of one task.
-        recipe: training settings; its run directory and the sampling sections are replaced.
         out: folder or filesystem URL without a run.
         test_frac: share of problems for the test split.
-        seed: seed of the split.
 
     Raises:
         ConfigError: ``out`` has a run, is being written by another process, or cannot be written; or ``test_frac`` is
@@ -158,14 +155,7 @@ def _recipe_of_import(recipe: Recipe, out: str) -> Recipe:
 
 
 def write_tables(tables: ImportedTables, run: RunDir, recipe: Recipe, *, test: frozenset[str]) -> None:
-    """Write each stage's tables, then its manifest, in the order of the stages.
-
-    Args:
-        tables: problems, candidates and labels.
-        run: target.
-        recipe: recipe of that run.
-        test: ids of the test problems.
-    """
+    """Write each stage's tables, then its manifest, in the order of the stages."""
     run.write_json({"decisions": tables.decisions}, IMPORTED.marker)
     run.write_recipe(recipe)
     splits = Counter("test" if name in test else "train" for name in tables.problems)

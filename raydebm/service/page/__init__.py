@@ -72,12 +72,7 @@ def static_files() -> Mapping[str, WebFile]:
 
 @cache
 def page_file(template: str, path: str) -> WebFile:
-    """Render a page once.
-
-    Args:
-        template: file name in ``templates/``.
-        path: path of the page, such as ``/decisions``, which the navigation marks as current.
-    """
+    """Render a page once."""
     environment = Environment(
         loader=PackageLoader("raydebm.service.page"),
         undefined=StrictUndefined,

@@ -119,7 +119,6 @@ class GeneratorDeployment:
 
     def __init__(self, configs: Sequence[GeneratorConfig], run_dir: str, source: RunSource | None = None) -> None:
         """Args:
-        configs: generators of the first run, which are never unloaded.
         run_dir: run directory. Its problems resolve the ids of recorded pools.
         source: name of this run in calls. Default: unknown, for calls that name no run.
         """
@@ -154,8 +153,6 @@ class GeneratorDeployment:
         A generator that fails gives rows with ``error``.
 
         Args:
-            requests: generation requests.
-            trace: headers of the caller's span.
             may_repeat: permission to resend a request that may already be billed.
             source: run of the generators. Default: the replica's first run.
         """
@@ -282,10 +279,6 @@ class ScorerDeployment:
     """The ensemble. Concurrent requests take turns in short shared batches."""
 
     def __init__(self, checkpoint: str, device: str = "auto", dtype: str = "auto") -> None:
-        """Args:
-        checkpoint: first ensemble to load.
-        device: as in ``EnsembleScorer.load``, like dtype.
-        """
         prepare_replica("scorer")
         self._ensembles = Ensembles(device=device, dtype=dtype)
         self._first = read_ref(checkpoint)
@@ -308,11 +301,6 @@ class ScorerDeployment:
         self, texts: Sequence[TextToScore], checkpoint: CheckpointRef | None = None, trace: Trace = None
     ) -> list[Energies | None]:
         """Energies in the order of the texts; None for a text with a NaN energy.
-
-        Args:
-            texts: texts to score.
-            checkpoint: adapters to use, loaded if necessary. Default: the replica's first ones.
-            trace: headers of the caller's span.
 
         Raises:
             CheckpointError: the adapters cannot be loaded.
@@ -353,7 +341,6 @@ class BaselineDeployment:
 
     def __init__(self, configs: Sequence[BaselineConfig], run_dir: str) -> None:
         """Args:
-        configs: baselines to load.
         run_dir: run directory with the checkpoints of baselines trained on its pairs.
         """
         from raydebm.evaluation.baselines.evidence import EvidenceScorers
@@ -383,9 +370,6 @@ class ConstraintDeployment:
         """One report per candidate, in order; a check that crashes or hangs gives a report with ``error``.
 
         Args:
-            problem: problem of the candidates.
-            candidates: candidates to check.
-            trace: headers of the caller's span.
             task: the recipe's section, for a task defined by a user. Default: found by its name.
         """
         facts: tracing.Attributes = {"raydebm.task": problem.task, "raydebm.num_candidates": len(candidates)}

@@ -45,10 +45,7 @@ async def persistently(
     """Repeat a call whose replica died.
 
     Args:
-        call: starts the call.
-        what: name of the part, for messages.
         patiently: also retry when too many calls wait, for calls about candidates that were paid for.
-        tries: maximum number of tries.
 
     Raises:
         ServiceError: 503 when replicas keep dying, or too many calls wait.
@@ -88,7 +85,6 @@ class HandleBackend:
         run: Bundle | None = None,
     ) -> None:
         """Args:
-        baselines: the baselines that are evidence, if there are any.
         run: run whose generators, checks and adapters are used. Default: the replicas' first, and tasks known by
             name.
         """

@@ -116,10 +116,6 @@ class TriageIngress:
         args: AppArgs,
         baselines: DeploymentHandle[Any] | None = None,
     ) -> None:
-        """Args:
-        args: arguments of the bundle; ``user_config`` changes them.
-        baselines: the baselines that are evidence, if there are any.
-        """
         configure_logs()
         gc.set_threshold(GC_THRESHOLD)
         tracing.start_tracing("ingress")

@@ -85,12 +85,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def drain(count_open: Callable[[], int], *, limit_s: float) -> int:
-    """Wait until no request is open. Returns the number still open at the limit.
-
-    Args:
-        count_open: stops admission if necessary, and counts open requests.
-        limit_s: longest wait in seconds.
-    """
+    """Wait until no request is open. Returns the number still open at the limit."""
     deadline, num_quiet = time.monotonic() + limit_s, 0
     while True:
         num_open = count_open()
@@ -101,12 +96,7 @@ def drain(count_open: Callable[[], int], *, limit_s: float) -> int:
 
 
 def close_application(name: str, ingress: str) -> Callable[[], int]:
-    """A counter for ``drain``: closes every ingress replica of an application and sums up their open requests.
-
-    Args:
-        name: name of the application.
-        ingress: name of its ingress deployment, whose ``close`` is called.
-    """
+    """A counter for ``drain``: closes every ingress replica of an application and sums up their open requests."""
     handle = serve.get_deployment_handle(ingress, name)
     known_by = time.monotonic() + ANSWER_TIMEOUT_S
 
@@ -133,8 +123,6 @@ def end_serve_run(args: Mapping[str, Any], message: str, *, import_path: str) ->
 
     Args:
         args: the application's arguments; commands with others go on.
-        message: the reason.
-        import_path: import path of the application's builder.
     """
     if not ray.is_initialized():
         return  # no task of Serve's controller

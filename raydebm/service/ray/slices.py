@@ -45,8 +45,6 @@ class SliceQueue(Generic[W, R]):
     ) -> None:
         """Args:
         run: scores one slice in a thread: items per call to results per call, in order.
-        size: size of an item in characters.
-        clock: time in seconds.
         """
         self._run, self._size, self._clock = run, size, clock
         self.slice_s, self.max_texts = SLICE_S, MAX_TEXTS

@@ -31,9 +31,6 @@ def create_app(
     """The ASGI application over one service.
 
     Args:
-        service: service that answers the requests.
-        keyring: keys of the clients. Default: no key is needed.
-        echo_request_id: see ``Guard``.
         intake: counter of open requests, shared with the previous application. Default: a new one.
         ledger: ledger of daily spending. Default: one on the bundle's file.
     """

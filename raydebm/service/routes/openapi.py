@@ -29,13 +29,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 
 def describe(app: FastAPI, bundle: Bundle, *, keyed: bool) -> None:
-    """Complete the document that FastAPI generates.
-
-    Args:
-        app: application with all its routes.
-        bundle: source of the served names.
-        keyed: clients need a key.
-    """
+    """Complete the document that FastAPI generates."""
     generated = app.openapi
 
     def openapi() -> dict[str, Any]:

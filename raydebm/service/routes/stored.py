@@ -250,13 +250,7 @@ def stored_decision(
 
 
 def outcome_figures(reader: DecisionReader, monitor: ClaimMonitor, *, served: Collection[str]) -> OutcomeFigures:
-    """Coverage and live accuracy by policy, from every stored decision and every report. Blocks.
-
-    Args:
-        reader: the decisions, with their log of outcomes.
-        monitor: guarantee and bet by policy id.
-        served: ids of the policies served now.
-    """
+    """Coverage and live accuracy by policy, from every stored decision and every report. Blocks."""
     decisions = reader.table(["time", "policy_id", "decision"]).sort_by([("time", "descending")]).to_pylist()
     lines, verdicts = reader.outcomes.snapshot()
     by_policy = Counter(row["policy_id"] for row in decisions)  # the one with the newest decision first
@@ -339,10 +333,6 @@ class RecordsDesk:
     """
 
     def __init__(self, service: TriageService, monitor: ClaimMonitor) -> None:
-        """Args:
-        service: source of the checks for given answers, the meter, and the writer with recent decisions.
-        monitor: log of the outcomes, and monitor to update after every report.
-        """
         self._service, self._monitor = service, monitor
         self._reader = DecisionReader(monitor.outcomes.records, outcomes=monitor.outcomes)
         self._readers = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="raydebm-decisions")
@@ -509,8 +499,6 @@ def check_reporter(request: Request, name: str, watched: Collection[str]) -> Non
     """Check that the caller may report under this name. Without keys, and with keys from the environment, anyone may.
 
     Args:
-        request: the report's request.
-        name: the report's ``by``.
         watched: names whose reports are bet on (``auditors``).
 
     Raises:

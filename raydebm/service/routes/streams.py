@@ -144,11 +144,7 @@ async def request_events(
     """Run one request and yield its events. Closing the generator cancels the work upstream.
 
     Args:
-        service: service that answers the requests.
-        context: the request.
         told: formats the facts of a progress event; returns None to skip it.
-        answered: formats the answer.
-        failed: formats the body of an error.
     """
     progress: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
     work = asyncio.create_task(service.triage(context, _Progress(context, progress.put_nowait)))

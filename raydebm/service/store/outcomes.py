@@ -94,10 +94,6 @@ class OutcomeLog:
     """Outcomes of one records folder. Thread-safe, except that ``append`` needs a single caller."""
 
     def __init__(self, records: str, *, clock: Callable[[], float] = time.time) -> None:
-        """Args:
-        records: folder of the decisions, a local path or a filesystem URL.
-        clock: seconds since 1970.
-        """
         self.records = records
         self.root = f"{records.rstrip('/')}/{FOLDER}"
         self._clock = clock
@@ -170,9 +166,6 @@ class OutcomeLog:
 def verdicts_of(lines: pa.Table | tuple[()]) -> pa.Table:
     """Last report of each decision, sorted by ``record_id``; ``disputed`` if the current reports of several people
     differ.
-
-    Args:
-        lines: columns ``LINES``, in order of arrival; () for none.
     """
     table = lines if isinstance(lines, pa.Table) else LINES.empty_table()
     by_person = table.group_by(["record_id", "by"], use_threads=False).aggregate([("correct", "last")])
@@ -219,9 +212,6 @@ class ClaimMonitor:
         on_change: Callable[[str, ErrorWatch], None] = lambda policy, watch: None,
     ) -> None:
         """Args:
-        outcomes: the log of outcomes.
-        claims: guarantees by policy id (``record.policy_id``).
-        clock: time in seconds, for the age of the last update.
         on_change: callback for every watch after each update.
         """
         self.outcomes, self._clock, self._on_change = outcomes, clock, on_change
@@ -306,11 +296,6 @@ def errors_of(lines: pa.Table, policy: str, *, by: tuple[str, ...] | None = None
     """Whether each answered problem of a policy is wrong, in the order of the first report.
 
     The last report on a request counts. Equal requests get equal answers, so further ones add no evidence.
-
-    Args:
-        lines: ``log.LINES`` in order of arrival.
-        policy: policy id.
-        by: reporters that count. Default: all.
     """
     wanted = pc.and_(pc.equal(lines["policy_id"], policy), pc.equal(lines["decision"], "accept"))
     if by is not None:

@@ -93,11 +93,8 @@ class FolderWriter:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Args:
-        root: a local path or a filesystem URL, created with the first file.
-        kind: prefix of file names.
         max_mb: total size beyond which the oldest files of this kind are removed. Default: no limit.
         max_days: age of the last row at which files are removed. Default: no limit.
-        clock: seconds since 1970, for the age limit.
         """
         self.root, self._kind = root, kind
         self._max_mb, self._max_days, self._clock = max_mb, max_days, clock
@@ -177,11 +174,8 @@ class FolderReader:
         self, root: str, schema: pa.Schema, kept: pa.Schema, *, row_id: str, kind: str = DECISION_FILES
     ) -> None:
         """Args:
-        root: a local path or a filesystem URL.
         schema: schema of the files; columns missing in older files are null.
-        kept: columns to keep.
         row_id: column with the id of a row.
-        kind: prefix of file names.
         """
         self.root, self._schema, self._kept, self._kind = root, schema, kept, kind
         self._id = row_id

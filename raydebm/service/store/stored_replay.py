@@ -103,13 +103,7 @@ class Replayed:
 def replay_stored(
     records: Iterable[DecisionRecord], changes: Changes, *, ensemble: OtherEnsemble | None = None
 ) -> Iterator[Replayed]:
-    """Replay decisions in order, a few in memory at a time.
-
-    Args:
-        records: the decisions.
-        changes: changes to apply.
-        ensemble: ensemble for rescoring. Default: recorded energies.
-    """
+    """Replay decisions in order, a few in memory at a time."""
     policies: dict[Policy, Policy] = {}
     decisions = ((record, record.recorded) for record in records)
     for record, recorded in decisions if ensemble is None else _rescored(records, ensemble):

@@ -12,9 +12,8 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any
 
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field
@@ -62,12 +61,6 @@ class DecisionWriter:
         flush_s: float = FLUSH_S,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Args:
-        root: the folder, created with the first batch.
-        args: limits.
-        flush_s: longest time in the queue, in seconds.
-        clock: seconds since 1970, for the age limit.
-        """
         self.root = root
         args, self._flush_s = args or RecordsArgs(), flush_s
         self._folder = FolderWriter(root, max_mb=args.max_mb, max_days=args.max_days, clock=clock)
@@ -137,7 +130,7 @@ class DecisionWriter:
         with self._writing:
             try:
                 while self._waiting:
-                    self._write(self._batch())
+                    self._write_batch()
                 self._folder.merge()
                 self._folder.tidy()
             except Exception as error:  # noqa: BLE001 - whatever storage does, the thread goes on and requests notice nothing
@@ -145,19 +138,14 @@ class DecisionWriter:
                     log.error("decisions cannot be written to %s: %s", self.root, error)
                 self.last_error = str(error)
                 return False
-            self._report_recovery()
+            if self.last_error is not None:
+                log.warning("decisions are written again; %d were dropped since the start", self.num_dropped)
+            self.last_error = None
             return True
 
-    def _report_recovery(self) -> None:
-        if self.last_error is not None:
-            log.warning("decisions are written again; %d were dropped since the start", self.num_dropped)
-        self.last_error = None
-
-    def _batch(self) -> list[DecisionRecord]:
+    def _write_batch(self) -> None:
         with self._wake:
-            return [record for record, _ in islice(self._waiting, ROW_GROUP)]
-
-    def _write(self, records: Sequence[DecisionRecord]) -> None:
+            records = [record for record, _ in islice(self._waiting, ROW_GROUP)]
         table = _table(records)
         if table.num_rows:
             times = [microseconds(record.time) for record in records]
@@ -176,20 +164,7 @@ def _num_chars(record: DecisionRecord) -> int:
     for scored in outcome.pool:
         texts += [scored.candidate.text, scored.candidate.reasoning, scored.report.answer]
         texts += [violation.message for violation in scored.report.violations]
-    return 2000 + sum(len(text) for text in texts if text) + _size_of(problem.data) + _size_of(record.request)
-
-
-def _size_of(value: Any) -> int:
-    """Characters of a JSON value, and a few for each of its parts."""
-    size, rest = 0, [value]
-    while rest:
-        part = rest.pop()
-        size += len(part) if isinstance(part, str) else 8
-        if isinstance(part, Mapping):
-            rest += [*part, *part.values()]
-        elif isinstance(part, list | tuple):
-            rest += part
-    return size
+    return 2000 + sum(len(text) for text in texts if text) + len(str(problem.data)) + len(str(record.request))
 
 
 def _table(records: Sequence[DecisionRecord]) -> pa.Table:
@@ -202,15 +177,8 @@ def _table(records: Sequence[DecisionRecord]) -> pa.Table:
             try:
                 tables.append(pa.Table.from_pylist([row], schema=DECISIONS))
             except UnicodeEncodeError:
-                tables.append(pa.Table.from_pylist([_writable(row)], schema=DECISIONS))
+                row = {name: well_formed(value) if isinstance(value, str) else value for name, value in row.items()}
+                tables.append(pa.Table.from_pylist([row], schema=DECISIONS))
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             log.warning("the decision on request %s cannot be stored: %s", record.request_id, error)
     return pa.concat_tables(tables)
-
-
-def _writable(value: Any) -> Any:
-    if isinstance(value, str):
-        return well_formed(value)
-    if isinstance(value, dict):
-        return {key: _writable(part) for key, part in value.items()}
-    return [_writable(part) for part in value] if isinstance(value, list) else value

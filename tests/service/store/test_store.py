@@ -178,7 +178,7 @@ def test_a_crash_between_merging_and_removing_doubles_nothing(make_record, folde
         writer.flush()
 
     assert len(record_files(folder)) == MERGE_FILES + 1
-    assert DecisionReader(folder).count() == MERGE_FILES
+    assert DecisionReader(folder).page().total == MERGE_FILES
 
 
 def test_reading_goes_on_while_files_are_merged(make_record, folder):
@@ -192,7 +192,7 @@ def test_reading_goes_on_while_files_are_merged(make_record, folder):
         is_last = False
         while not is_last:
             is_last, least = done.is_set(), writer.num_written
-            counts.append((least, reader.count(), sum(1 for _ in reader.records(batch_size=1))))
+            counts.append((least, reader.page().total, sum(1 for _ in reader.records(batch_size=1))))
 
     thread = threading.Thread(target=read)
     thread.start()
@@ -204,7 +204,7 @@ def test_reading_goes_on_while_files_are_merged(make_record, folder):
 
     assert counts[-1] == (40, 40, 40)
     assert all(least <= count and least <= rows for least, count, rows in counts)
-    assert DecisionReader(folder).count() == 40
+    assert DecisionReader(folder).page().total == 40
 
 
 def test_a_file_that_is_missing_in_one_listing_is_found_in_the_next(make_record, folder, monkeypatch):
@@ -219,7 +219,7 @@ def test_a_file_that_is_missing_in_one_listing_is_found_in_the_next(make_record,
 
     monkeypatch.setattr(parquet_folder, "record_files", listing)
 
-    assert DecisionReader(folder).count() == 1
+    assert DecisionReader(folder).page().total == 1
 
 
 def test_decisions_are_written_by_themselves_after_a_while(make_record, folder):
@@ -228,7 +228,7 @@ def test_decisions_are_written_by_themselves_after_a_while(make_record, folder):
     deadline = time.monotonic() + 60
     while writer.num_written == 0 and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert DecisionReader(folder).count() == 1
+    assert DecisionReader(folder).page().total == 1
     writer.close()
 
 
@@ -249,7 +249,7 @@ def test_a_full_disk_fails_no_request_and_the_decisions_are_written_when_there_i
     assert writer.put(make_record(1))
     assert writer.flush()
     assert writer.last_error is None
-    assert DecisionReader(folder).count() == 2
+    assert DecisionReader(folder).page().total == 2
 
 
 def test_a_killed_process_loses_only_what_waited(make_record, folder, tmp_path):
@@ -292,7 +292,7 @@ def test_a_decision_that_cannot_be_stored_sinks_no_other(make_record, folder, te
         writer.put(record)
     assert writer.flush()
     assert (writer.num_written, writer.num_dropped) == (2, 1)
-    assert DecisionReader(folder).count() == 2
+    assert DecisionReader(folder).page().total == 2
 
 
 def test_lone_surrogates_of_a_model_become_replacement_characters(make_record, folder, template):
@@ -354,7 +354,7 @@ def test_a_file_that_is_no_table_hides_no_others(make_record, stored, folder, le
     late = 1_800_000_000_000_000
     (Path(folder) / file_name(late, late, writer="abc", sequence=0, level=level)).write_bytes(b"")
 
-    assert (reader.count(), reader.page().total, len(list(reader.records()))) == (1, 1, 1)
+    assert (reader.page().total, len(list(reader.records()))) == (1, 1)
     assert sum("is skipped" in record.message for record in caplog.records) == 1
 
 
@@ -366,7 +366,6 @@ def test_a_damaged_file_is_read_as_far_as_it_can_be_and_never_raises(make_record
     for seed in range(200):
         (Path(folder) / name).write_bytes(damaged(whole, random.Random(seed)))
         reader = DecisionReader(folder)
-        reader.count()
         reader.page()
         list(reader.records())
 
@@ -400,12 +399,12 @@ def test_a_file_that_was_still_being_copied_is_read_when_it_is_whole(make_record
     [name] = [file.name for file in record_files(folder)]
     whole = (Path(folder) / name).read_bytes()
     (Path(folder) / name).write_bytes(whole[: len(whole) // 2])
-    assert DecisionReader(folder).count() == 0
+    assert DecisionReader(folder).page().total == 0
     copying = DecisionReader(folder)
-    copying.count()
+    copying.page().total
     (Path(folder) / name).write_bytes(whole)
 
-    assert (copying.count(), reader.count()) == (1, 1)
+    assert (copying.page().total, reader.page().total) == (1, 1)
 
 
 def test_one_decision_is_found_without_opening_other_files(make_record, stored, monkeypatch):
