@@ -150,17 +150,6 @@ def test_a_schema_refers_to_no_other_document(client, puzzle, address):
         assert client.post("/v1/chat/completions", body).status_code in (200, 400)
 
 
-@pytest.mark.parametrize("address", [URL])
-def test_an_image_of_a_chat_is_not_fetched(client, puzzle, address):
-    content = [{"type": "text", "text": puzzle}, {"type": "image_url", "image_url": {"url": address}}]
-    with nothing_opened():
-        reply = client.post(
-            "/v1/chat/completions",
-            {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": content}]},
-        )
-    assert reply.status_code == 400
-
-
 def test_a_task_file_of_a_client_is_not_read(client, puzzle, tmp_path):
     file = tmp_path / "task.yaml"
     file.write_text("name: mine\n")

@@ -3,7 +3,6 @@
 The parts run behind Serve's local handles in this process; no Ray is started.
 """
 
-import asyncio
 import contextlib
 import io
 import re
@@ -128,16 +127,6 @@ def test_a_stream_ends_with_the_result_that_triage_gives(connected, puzzle):
 def test_both_clients_have_the_same_methods():
     public = {name for name in vars(Raydebm) if not name.startswith("_")}
     assert public == {name for name in vars(AsyncRaydebm) if not name.startswith("_")}
-
-
-def test_many_requests_at_once(url, puzzle):
-    async def run():
-        async with AsyncRaydebm(url) as client:
-            return await asyncio.gather(*(client.triage(puzzle, num_samples=1) for _ in range(8)))
-
-    answers = asyncio.run(run())
-    assert {result.decision for result in answers} == {"accept"}
-    assert len({result.request_id for result in answers}) == 8
 
 
 def test_an_error_names_the_request(connected):

@@ -202,19 +202,6 @@ def test_two_decisions_about_one_candidate_agree_or_leave_it_unlabelled():
     assert merged(both, right).verdict is Verdict.UNLABELED
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "reason"),
-    [
-        ({"test_frac": 0.0}, ConfigError, "share of test problems must be between 0 and 1"),
-        ({"test_frac": 1.0}, ConfigError, "share of test problems must be between 0 and 1"),
-    ],
-    ids=["none", "all"],
-)
-def test_bad_options(imported, options, error, reason):
-    with pytest.raises(error, match=reason):
-        imported(**options)
-
-
 def test_a_folder_with_a_run_is_not_overwritten(imported):
     imported()
     with pytest.raises(ConfigError, match="contains a run already"):

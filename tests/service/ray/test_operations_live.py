@@ -229,12 +229,3 @@ def test_adapters_that_do_not_load_are_refused_by_the_scorer(
     assert eventually(lambda: any("head.safetensors cannot be read" in words for words in healthy()["warnings"]))
     assert healthy()["versions"] == before["versions"]
     assert live_service.ask(puzzle).status_code == 200
-
-
-def test_a_good_change_after_a_bad_one_takes_the_warning_away(live_service, puzzle, healthy, change, eventually):
-    change(policy="/nowhere/policy.json")
-    assert eventually(lambda: healthy()["warnings"])
-    change(policies={**POLICIES, "one-pass": {"max_passes": 1, "generators": ["recorded"]}}, revision=2)
-    assert eventually(lambda: live_service.ask(puzzle, "one-pass").status_code == 200)
-    assert healthy()["warnings"] == []
-    assert live_service.ask(puzzle, "one-pass").json()["num_passes"] == 1

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 
 import httpx
@@ -13,7 +12,7 @@ import pytest
 
 from raydebm.service.access import Intake
 from raydebm.service.core.triage import TriageService
-from raydebm.service.ray.shutdown import QUIET_POLLS, drain, interrupted_by_signals
+from raydebm.service.ray.shutdown import QUIET_POLLS, drain
 from raydebm.service.routes.application import create_app
 
 
@@ -48,14 +47,6 @@ def test_a_closed_service_finishes_what_runs_and_refuses_the_rest(closable_app, 
     assert int(refused[0].headers["retry-after"]) >= 1
 
 
-def test_an_open_request_of_an_earlier_application_is_counted(bundle, backend, intake):
-    """A change of the running service makes a new application; requests of the old one are still open."""
-    for _ in range(2):
-        create_app(TriageService(bundle, backend), intake=intake)
-    with intake.open():
-        assert intake.num_open == 1
-
-
 def test_draining_waits_for_the_last_request(monkeypatch):
     monkeypatch.setattr("raydebm.service.ray.shutdown.POLL_S", 0)
     counts = iter([2, 1, 0, 1, *[0] * QUIET_POLLS])
@@ -66,20 +57,6 @@ def test_draining_waits_for_the_last_request(monkeypatch):
 def test_draining_ends_at_its_limit(monkeypatch):
     monkeypatch.setattr("raydebm.service.ray.shutdown.POLL_S", 0.01)
     assert drain(lambda: 3, limit_s=0.05) == 3
-
-
-def test_outside_the_main_thread_signals_stay_as_they_are():
-    seen = []
-
-    def work():
-        with interrupted_by_signals():
-            seen.append(signal.getsignal(signal.SIGINT))
-
-    before = signal.getsignal(signal.SIGINT)
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert seen == [before]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -52,28 +52,11 @@ async def submitted_while_busy(recorder, queue, *calls):
     return await asyncio.gather(*tasks)
 
 
-def test_results_come_back_in_the_order_of_the_work():
-    recorder = Recorder()
-    queue = queue_of(recorder, size=FIRST_CHARS)
-
-    async def work():
-        return await asyncio.gather(*(queue.submit(named(name, 5)) for name in "abc"), queue.submit([]))
-
-    assert asyncio.run(work()) == [[f"{text}!" for text in named(name, 5)] for name in "abc"] + [[]]
-
-
 def test_a_small_call_waits_for_one_slice_of_a_large_one():
     recorder = Recorder(seconds_per_item=STEADY_S)
     queue = queue_of(recorder, size=FIRST_CHARS)  # one item a slice
     asyncio.run(submitted_while_busy(recorder, queue, named("big", 100), named("small", 1)))
     assert recorder.order[:3] == ["first", "big0", "small0"]
-
-
-def test_calls_share_alike_however_large_they_are():
-    recorder = Recorder(seconds_per_item=STEADY_S)
-    queue = queue_of(recorder, size=FIRST_CHARS)
-    asyncio.run(submitted_while_busy(recorder, queue, named("big", 50), named("one", 5)))
-    assert sorted(text[:3] for text in recorder.order[1:11]) == ["big"] * 5 + ["one"] * 5
 
 
 @pytest.mark.parametrize(("seconds_per_item", "most"), [(0.005, 10), (0.1, 1)])

@@ -204,26 +204,6 @@ def test_replicas_whose_clocks_differ_agree(tmp_path):
 # ---- lists ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("", ["r3", "r2", "r1", "r0"]),
-        ("?outcome=right", ["r0"]),
-        ("?outcome=wrong", ["r2"]),
-        ("?outcome=none", ["r3", "r1"]),
-        ("?outcome=none&decision=abstain", ["r3"]),
-    ],
-)
-def test_lists_show_outcomes_and_are_filtered_by_them(report, client, query, expected):
-    report(0, True)
-    report(2, False)
-    body = client.get(f"/v1/decisions{query}").json()
-    assert [row["request_id"] for row in body["data"]] == expected
-    assert body["total"] == len(expected)
-    shown = {row["request_id"]: row["outcome"] for row in body["data"]}
-    assert shown == {name: {"r0": "right", "r2": "wrong"}.get(name) for name in expected}
-
-
 # ---- live accuracy -------------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """POST /v1/score, GET /health, and what surrounds every route."""
 
 import asyncio
+import time
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from raydebm.errors import (
     UnknownNameError,
     as_service_error,
 )
+from raydebm.service import access as guard
 from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.scoring import ScoreRequest, get_scores, within_deadline
 
@@ -41,18 +43,6 @@ def test_every_error_of_ours_has_an_http_meaning(error, status):
     service_error = as_service_error(error)
     assert service_error.status == status
     assert str(service_error) == str(error)
-
-
-def test_concurrent_requests_keep_their_own_settings(app, puzzle):
-    import httpx
-
-    async def ask_both():
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as client:
-            bodies = [{"problem": puzzle, "lambda": float(value), "seed": value} for value in range(8)]
-            return await asyncio.gather(*(client.post("/v1/triage", json=body) for body in bodies))
-
-    replies = [reply.json() for reply in asyncio.run(ask_both())]
-    assert [(reply["policy"]["lambda"], reply["seed"]) for reply in replies] == [(float(v), v) for v in range(8)]
 
 
 # ---- time and size of a request to score -----------------------------------------------------------------------------
@@ -98,3 +88,29 @@ def test_the_texts_of_a_request_are_limited_together(bundle_of, client_of):
     reply = limited.post("/v1/score", {**body, "text_2": ["a" * 10] * 11})
     assert (reply.status_code, reply.json()["error"]["code"]) == (413, "too_many_tokens")
     assert "about 110 tokens; at most 100" in reply.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/rerank", {"query": "which?", "documents": ["good", "bad"]}),
+        ("/v1/score", {"text_1": "which?", "text_2": ["good", "bad"]}),
+        ("/get_reward", {"query": ["good", "bad"], "prompts": ["which?", "what?"]}),
+    ],
+)
+def test_the_time_before_the_route_counts_for_its_deadline(backend, client_of, monkeypatch, path, body, bundle_of):
+    class Late:
+        """The guard's clock: each request came an hour ago."""
+
+        @staticmethod
+        def perf_counter():
+            return time.perf_counter() - 3600
+
+    async def slow(texts):
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(backend, "score", slow)
+    monkeypatch.setattr(guard, "time", Late)
+    client = client_of(bundle_of())
+    reply = client.post(path, body)
+    assert (reply.status_code, reply.json()["error"]["code"]) == (504, "deadline_exceeded")

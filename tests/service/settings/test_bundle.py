@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from two_runs import write_second_run
 
 from raydebm.decision.policy import Policy
 from raydebm.errors import CheckpointError, ConfigError, UnknownNameError
-from raydebm.service.settings import AppArgs, load_bundle
+from raydebm.service.settings import AppArgs, RunArgs, load_bundle, load_gateway
 
 
 def test_a_complete_run_gives_everything(write_run):
@@ -60,19 +61,36 @@ def test_an_unusable_policy_file_is_named(write_run, tmp_path, content, words):
     assert "mine.json" in str(caught.value)
 
 
-def test_a_subset_of_generators_can_be_served(write_run):
-    bundle = load_bundle(AppArgs(run_dir=write_run(), generators=("bo",)))
-    assert bundle.generators == ("bo",)
+@pytest.mark.parametrize(
+    ("policies", "error", "words"),
+    [
+        ({"a b": {}}, ConfigError, "must be letters"),
+        ({"x": {"theta_sigma": 2.0}}, ConfigError, "policy 'x'.*theta_sigma"),
+        ({"x": {"generators": ["eve"]}}, UnknownNameError, "eve"),
+        ({"x": {"policy": "y"}}, ConfigError, "names another policy"),
+    ],
+)
+def test_a_bad_named_policy_ends_the_start(policies, error, words, bundle_of):
+    with pytest.raises(error, match=words):
+        bundle_of(policies=policies)
 
 
-def test_an_unknown_generator_is_named(write_run):
-    with pytest.raises(UnknownNameError, match="unknown generator 'eve'; known: ada, bo"):
-        load_bundle(AppArgs(run_dir=write_run(), generators=("eve",)))
+def test_every_run_keeps_its_policy_adapters_and_generators(two_runs):
+    gateway = load_gateway(two_runs())
+
+    assert gateway.tasks == ("knights_knaves", "gsm8k")
+    assert [run.policies[name].theta_sigma for run, name in zip(gateway.runs, gateway.tasks, strict=True)] == [0.8, 0.5]
+    assert gateway.of("knights_knaves").checkpoint_ref != gateway.of("gsm8k").checkpoint_ref
+    assert (gateway.of("gsm8k").generators, gateway.all_generators) == (("ada",), ("ada", "bo"))
 
 
-def test_a_broken_recipe_is_named(write_run):
-    root = write_run()
-    with open(f"{root}/recipe.json", "w") as file:
-        file.write('{"name": "x"}')
-    with pytest.raises(ConfigError, match=r"recipe\.json is not a valid recipe"):
-        load_bundle(AppArgs(run_dir=root))
+def test_all_runs_store_their_decisions_in_the_first_runs_folder(two_runs):
+    gateway = load_gateway(two_runs())
+
+    assert gateway.of("gsm8k").records == gateway.records
+
+
+def test_a_task_has_one_run(write_run, recipe, tmp_path):
+    other = write_second_run(tmp_path / "other", recipe, "knights_knaves", texts=())
+    with pytest.raises(ConfigError, match=r"task 'knights_knaves' is served from .*run and from .*other"):
+        load_gateway(AppArgs(run_dir=write_run(), further_runs=(RunArgs(run_dir=other),)))

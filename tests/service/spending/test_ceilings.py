@@ -101,14 +101,6 @@ def test_a_request_lowers_a_limit_and_never_raises_it(priced_app, puzzle, field,
     assert reply.json()["policy"][field] == counts
 
 
-@pytest.mark.parametrize(("field", "most"), [("num_samples", 2), ("num_regenerate", 2)])
-def test_more_candidates_than_the_operators_are_refused(priced_app, puzzle, field, most):
-    allowed, refused = post(priced_app(), {"problem": puzzle, field: most}, {"problem": puzzle, field: most + 1})
-    assert (allowed.status_code, refused.status_code) == (200, 400)
-    assert (refused.json()["error"]["code"], refused.json()["error"]["param"]) == ("above_ceiling", field)
-    assert f"at most {most}" in refused.json()["error"]["message"]
-
-
 @pytest.mark.parametrize(
     ("ceilings", "field", "asked", "counts"),
     [

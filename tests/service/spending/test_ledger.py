@@ -74,13 +74,6 @@ def test_a_new_day_begins_at_zero_and_old_holds_stay_in_their_day(ledger, clock)
     assert ledger.spent("service") == Amount()
 
 
-def test_another_process_sees_what_was_spent(ledger, tmp_path, clock):
-    ledger.reserve(CEILING, usd(70))
-    other = Ledger(str(tmp_path / "ledger.sqlite"), clock=clock)
-    assert other.reserve(CEILING, usd(31)).granted == ()
-    other.close()
-
-
 @pytest.mark.parametrize("content", [b"no database" * 100, None], ids=["other file", "folder"])
 def test_a_ledger_that_cannot_be_used_grants_nothing(tmp_path, content):
     path = tmp_path / "ledger.sqlite"

@@ -27,6 +27,7 @@ from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.bodies import triage_answer
 from raydebm.service.settings import Overrides
 from raydebm.service.store import parquet_folder
+from raydebm.service.store.outcomes import LINES, OutcomeLog, ReportedOutcome, verdicts_of
 from raydebm.service.store.parquet_folder import MERGE_FILES, FolderReader, file_name, record_files
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.record import DECISIONS, new_record_id, problem_key, record_of, record_row
@@ -401,7 +402,7 @@ def test_a_file_that_was_still_being_copied_is_read_when_it_is_whole(make_record
     (Path(folder) / name).write_bytes(whole[: len(whole) // 2])
     assert DecisionReader(folder).page().total == 0
     copying = DecisionReader(folder)
-    copying.page().total
+    copying.page()
     (Path(folder) / name).write_bytes(whole)
 
     assert (copying.page().total, reader.page().total) == (1, 1)
@@ -427,3 +428,48 @@ def test_what_lists_show_is_read_once_and_cut(make_record, stored, monkeypatch, 
     assert reader.page().data[0].answer == "\u00e4" * 200
     monkeypatch.setattr(FolderReader, "_scan", lambda self, file, *rest, **options: iter(()))
     assert reader.page().total == 1
+
+
+def report(outcome_id):
+    return ReportedOutcome(
+        outcome_id=outcome_id, record_id=f"r{outcome_id}", correct=True, by="ada", content="c", task="t",
+        policy_id="p", decision="accept", time=datetime.now(UTC), note=outcome_id * 40,
+    )  # fmt: skip
+
+
+def test_reports_in_a_damaged_file_are_left_out_and_the_others_are_read(tmp_path):
+    """All of the first file but its footer is turned around."""
+    log = OutcomeLog(str(tmp_path))
+    for _ in range(2):
+        log.append([report(name) for name in log.new_ids(20)[0]])
+    file = min(Path(log.root).glob("*.parquet"))
+    content = file.read_bytes()
+    third = len(content) // 3
+    file.write_bytes(content[:4] + bytes(255 - byte for byte in content[4:third]) + content[third:])
+
+    assert len(list(OutcomeLog(str(tmp_path)).reports())) == 20
+
+
+def test_of_many_decisions_those_are_disputed_about_which_two_people_differ():
+    """300 decisions. About every seventh a second person says the opposite, and reports come for earlier ones again."""
+    reports = []
+    for number in range(300):
+        reports.append((f"r{number:03d}", "ada", True))
+        if number % 7 == 0:
+            reports.append((f"r{number:03d}", "bob", False))
+        if number % 5 == 0:
+            reports.append((f"r{number // 2:03d}", "cy", True))
+    same = {"content": "c", "task": "t", "policy_id": "p", "decision": "accept"}
+    lines = [
+        {"outcome_id": f"{place:06d}", "record_id": record_id, "by": by, "correct": correct, **same}
+        for place, (record_id, by, correct) in enumerate(reports)
+    ]
+
+    verdicts = verdicts_of(pa.Table.from_pylist(lines, schema=LINES)).to_pylist()
+
+    wrong = [verdict["record_id"] for verdict in verdicts if verdict["outcome"] == "wrong"]
+    last = {record_id: correct for record_id, _, correct in reports}
+    assert [verdict["record_id"] for verdict in verdicts if verdict["disputed"]] == [
+        f"r{number:03d}" for number in range(0, 300, 7)
+    ]
+    assert wrong == sorted(record_id for record_id, correct in last.items() if not correct)
