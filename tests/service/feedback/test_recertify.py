@@ -58,7 +58,7 @@ def test_the_promise_says_where_its_problems_come_from(reader):
         "until": "2026-05-03T23:00:00+00:00",
         "by": None,
     }
-    body = guarantee_body(fitted.policy, None)
+    body = guarantee_body(fitted.policy.guarantee, None)
     assert (body.problems, body.outcomes.decisions, body.outcomes.until.day) == (60, 60, 3)
 
 
