@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 50_080,
+    "source lines": 49_920,
     "modules": 306,
-    "test lines": 38_870,
+    "test lines": 38_460,
     "benchmark lines": 2_510,
     "client lines": 450,
     "document lines outside docs/log": 5_700,
-    "tracked bytes": 15_950_000,
+    "tracked bytes": 15_920_000,
     "recipe keys": 169,
     "service arguments": 28,
     "commands": 16,
