@@ -230,7 +230,14 @@ class AsyncRaydebm:
         return [by_place[place] for place in range(len(prompts))]
 
     async def report_outcome(
-        self, record_id: str, *, correct: bool, by: str, answer: str | None = None, note: str | None = None
+        self,
+        record_id: str,
+        *,
+        correct: bool,
+        by: str,
+        answer: str | None = None,
+        note: str | None = None,
+        fields: Mapping[str, Any] | None = None,
     ) -> Result:
         """Report that the selected candidate of a decision was right or wrong. It is stored when this returns, with its
         ``status`` and the ``outcome`` that counts.
@@ -241,8 +248,9 @@ class AsyncRaydebm:
             by: name of the reporter. A later report by the same name replaces the earlier one.
             answer: the correct answer, in the form that the task parses.
             note: note for readers of the history.
+            fields: outcomes of single fields by path, such as ``{"total": {"correct": False, "value": 118.4}}``.
         """
-        body = _given(correct=correct, by=by, answer=answer, note=note)
+        body = _given(correct=correct, by=by, answer=answer, note=note, fields=fields)
         return await self._do(f"/v1/decisions/{quote(record_id, safe='')}/outcome", Result, body)
 
     async def models(self) -> list[str]:

@@ -59,7 +59,9 @@ def show_promise(fit: dict[str, Any] | None) -> None:
     console.print(table)
     for row in asked:
         console.print(_guarantee_sentence(row), soft_wrap=True)
-    if not asked:
+    if (of_fields := fit.get("field_guarantee")) is not None:
+        console.print(_field_sentence(of_fields, fit["fields"]), soft_wrap=True)
+    elif not asked:
         console.print("No guarantee was asked for (decision.max_error, or --max-error), so none holds.", soft_wrap=True)
 
 
@@ -76,6 +78,18 @@ def _guarantee_sentence(row: Mapping[str, Any]) -> str:
         f"Not certified: an {error} of at most {row['max_error']:.1%}. These {row['problems']} problems certify "
         f"{best}; answering all of them has an error of {row['base_error']:.1%}, so no rule could answer more than "
         f"{row['max_coverage']:.0%}."
+    )
+
+
+def _field_sentence(row: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
+    promise = f"at most {row['max_error']:.1%} of the fields that are not flagged are wrong"
+    if not row["certified"]:
+        best = "no error at all" if row["smallest_error"] is None else f"{row['smallest_error']:.1%} at best"
+        return f"Not certified: {promise}. The fields of these {row['problems']} problems certify {best}."
+    shown = [sure >= row["tau"] for sure in fields["confidence"]]
+    return (
+        f"With confidence {row['confidence']:g}, {promise}; {sum(shown) / len(shown):.0%} of {len(shown)} fields are "
+        f"not (tau_field {row['tau']:.3g})."
     )
 
 

@@ -15,6 +15,7 @@ from raydebm.pipeline.scores import ask_failed_again, check_judges, evidence_nam
 from raydebm.pipeline.stages.calibration import (
     Calibrated,
     calibrate_run,
+    keep_guarantees,
     make_calibration,
     prepare_calibration,
     score_evidence,
@@ -74,10 +75,16 @@ class Pipeline(StageContext):
         Args:
             recipe: the same recipe without the guarantee. The stage is current for it, so that its next run keeps the
                 policy.
-            force: also write a policy that is not certified. Default: leave the stage unchanged.
+            force: also write a policy that is not certified, or has lost a guarantee. Default: leave the stage
+                unchanged.
+
+        Raises:
+            ConfigError: the policy in force would lose a certified guarantee.
         """
         self.make("energies")
         with write_lock(self.run):
+            if not force:
+                keep_guarantees(self, "another guarantee is asked for")
             score_evidence(self)
             calibrated = calibrate_run(self)
             if calibrated.is_certified or force:

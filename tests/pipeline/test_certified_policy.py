@@ -60,7 +60,7 @@ def test_a_calibration_that_would_drop_a_guarantee_is_refused_and_nothing_is_los
     pipeline = Pipeline(recipe=changed_recipe(recipe, {"calibration": {"enabled": False}}))
     before = contents(pipeline.run)
 
-    with pytest.raises(ConfigError, match=r"policy\.json guarantees an error of at most 0\.95.*decision\.max_error"):
+    with pytest.raises(ConfigError, match=r"policy\.json guarantees max_error 0\.95.*decision\.max_error"):
         pipeline.make("calibration")
     assert contents(pipeline.run) == before
 

@@ -128,7 +128,7 @@ def report(log, about, correct, *, by="ada", answer=None, **changes):
             "record_id": about.record_id,
             "selected": None if best is None else best.candidate.candidate_id,
         }
-    content = content_of(correct=correct, answer=answer, note=None)
+    content = content_of(correct=correct, answer=answer, note=None, fields=changes.get("fields", {}))
     told = {"correct": correct, "by": by, "answer": answer, "content": content, "time": now}
     outcome = ReportedOutcome(outcome_id=outcome_id, **facts | told | changes)
     log.append([outcome])

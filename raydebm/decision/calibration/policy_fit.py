@@ -172,10 +172,10 @@ def fit_policy(
 
     fitted = _fitted(_tested(policy, walked, config), choice, config=config, promises=promises)
     fields = fit_fields(table, crossed, own, predictions.selected)
-    return _with_fields(replace(fitted, num_problems=len(known)), fields, config)
+    return with_fields(replace(fitted, num_problems=len(known)), fields, config)
 
 
-def _with_fields(fit: PolicyFit, fields: FieldFit | None, config: DecisionConfig) -> PolicyFit:
+def with_fields(fit: PolicyFit, fields: FieldFit | None, config: DecisionConfig) -> PolicyFit:
     """The fit with a model of the fields, and the requested guarantee on them.
 
     Raises:

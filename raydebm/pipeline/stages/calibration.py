@@ -27,8 +27,9 @@ class Calibrated:
 
     @property
     def is_certified(self) -> bool:
-        """Whether the policy has a certified guarantee."""
-        return is_certified(self.policy)
+        """Whether every guarantee of the policy is certified, and it has at least one."""
+        stated = [each for each in (self.policy.guarantee, self.policy.field_guarantee) if each is not None]
+        return bool(stated) and all(each["certified"] for each in stated)
 
     def write(self, run: RunDir) -> None:
         """Replace the files of the stage. The policy is last, because the service reads it."""
@@ -38,11 +39,6 @@ class Calibrated:
         for name, value in self.files.items():
             run.write_json(value, "calibration", name)
         run.write_json(self.policy.to_json(), "calibration", "policy.json")
-
-
-def is_certified(policy: Policy) -> bool:
-    """Whether a policy has a certified guarantee."""
-    return policy.guarantee is not None and bool(policy.guarantee["certified"])
 
 
 def make_calibration(context: StageContext) -> Facts:
@@ -72,20 +68,36 @@ def prepare_calibration(context: StageContext) -> None:
     """Score the candidates with the evidence baselines, and keep certified guarantees from being lost.
 
     Raises:
-        ConfigError: the stage would be made again without the certified guarantee of the policy in force.
+        ConfigError: the stage would be made again without a certified guarantee of the policy in force.
     """
     score_evidence(context)
-    recipe, run = context.recipe, context.run
-    if recipe.decision.max_error is not None or not run.exists("calibration", "policy.json"):
+    reason = why_not_current("calibration", context.recipe, context.run)
+    if reason is not None:
+        keep_guarantees(context, reason)
+
+
+def keep_guarantees(context: StageContext, reason: str) -> None:
+    """Refuse to replace a policy by one without a guarantee for which it is certified.
+
+    Args:
+        reason: reason why the stage is made again.
+
+    Raises:
+        ConfigError: the recipe does not ask for the guarantee.
+    """
+    run = context.run
+    if not run.exists("calibration", "policy.json"):
         return
-    reason = why_not_current("calibration", recipe, run)
-    policy = calibrated_policy(context)
-    if reason is not None and policy.guarantee is not None and is_certified(policy):
-        raise ConfigError(
-            f"{run.uri('calibration', 'policy.json')} guarantees an error of at most "
-            f"{policy.guarantee['max_error']:g}, and calibrating again would drop that ({reason}). Set "
-            "decision.max_error to have it certified again, or remove the file"
-        )
+    policy, asked = calibrated_policy(context), context.recipe.decision
+    for guarantee, wanted, key in (
+        (policy.guarantee, asked.max_error, "max_error"),
+        (policy.field_guarantee, asked.max_field_error, "max_field_error"),
+    ):
+        if wanted is None and guarantee is not None and guarantee["certified"]:
+            raise ConfigError(
+                f"{run.uri('calibration', 'policy.json')} guarantees {key} {guarantee['max_error']:g}, and calibrating "
+                f"again would drop that ({reason}). Set decision.{key} to have it certified again, or remove the file"
+            )
 
 
 def _thresholds(context: StageContext, default: Policy) -> CalibrationResult:

@@ -8,13 +8,15 @@ Does not know: Ray, torch, HTTP.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from raydebm.records import Gold, Label, Problem, ScoredCandidate, Verdict
 from raydebm.service.store.outcomes import ReportedOutcome, reports_by_record
 from raydebm.service.store.reader import DecisionReader, Filter
 from raydebm.service.store.record import DecisionRecord
 from raydebm.tasks.base import Task, gold_maker
+from raydebm.tasks.fields import value_key
 from raydebm.tasks.labels import label_candidate
 
 
@@ -80,8 +82,11 @@ def _label_decision(task: Task, record: DecisionRecord, reports: Sequence[Report
     problem, best, correct = record.problem, record.outcome.best, reports[-1].correct
     given = next((report.answer for report in reversed(reports) if report.answer is not None), None)
     gold, fault = _gold(task, problem, best, correct=correct, given=given)
+    fields = {path: each for report in reports for path, each in report.fields.items()}
     labels = {
-        scored.candidate.candidate_id: _label(task, problem, gold, scored, best, correct)
+        scored.candidate.candidate_id: _with_fields(
+            _label(task, problem, gold, scored, best, correct), scored, best, fields
+        )
         for scored in record.outcome.pool
     }
     if fault is None and gold is not None and best is not None:
@@ -125,6 +130,29 @@ def _label(
         verdict = Verdict.CORRECT if correct else Verdict.INCORRECT
     reason = "" if is_same else "the outcome says nothing about this answer"
     return Label(candidate_id=candidate.candidate_id, problem_id=candidate.problem_id, verdict=verdict, reason=reason)
+
+
+def _with_fields(
+    label: Label, scored: ScoredCandidate, best: ScoredCandidate | None, reported: Mapping[str, Mapping[str, Any]]
+) -> Label:
+    """The label with the verdicts that follow for its fields.
+
+    A candidate with the selected answer's value of a field has the reported verdict. Where the right value is known,
+    the other candidates have one too. All fields of a right answer are right.
+    """
+    fields = dict(label.fields)
+    if label.verdict is Verdict.CORRECT:
+        fields |= dict.fromkeys(scored.report.fields, True)
+    of_selected = {} if best is None else best.report.fields
+    for path, each in reported.items():
+        own, selected = scored.report.fields.get(path), of_selected.get(path)
+        if own == selected:
+            fields[path] = each["correct"]
+        elif "value" in each:
+            fields[path] = own == value_key(each["value"])
+        elif each["correct"]:
+            fields[path] = False
+    return replace(label, fields=fields)
 
 
 def _contradiction(label: Label, *, correct: bool) -> str | None:

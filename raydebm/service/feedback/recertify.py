@@ -27,8 +27,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from raydebm.config import DecisionConfig
-from raydebm.decision.calibration.policy_fit import PolicyFit, fit_thresholds
+from raydebm.decision.calibration.field_fit import FieldFit
+from raydebm.decision.calibration.policy_fit import PolicyFit, fit_thresholds, with_fields
 from raydebm.decision.calibration.walks import Walk
+from raydebm.decision.fields import UNFITTED
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import Recorded, redecide
 from raydebm.errors import ConfigError, PoolError
@@ -168,10 +170,46 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -
             f"{sample.origin.task.name!r}"
         )
     fit = fit_thresholds(policy, lambda current: _walked(sample, current), config=config)
-    if fit.policy.guarantee is None:
-        return fit
-    promised = {**fit.policy.guarantee, "outcomes": source_of(sample)}
-    return replace(fit, policy=fit.policy.replaced(guarantee=promised))
+    if config.max_field_error is not None:
+        fit = with_fields(fit, _reported_fields(sample, fit.policy), config)
+    promised = {
+        name: {**guarantee, "outcomes": source_of(sample)}
+        for name in ("guarantee", "field_guarantee")
+        if (guarantee := getattr(fit.policy, name)) is not None
+    }
+    return replace(fit, policy=fit.policy.replaced(**promised)) if promised else fit
+
+
+def _reported_fields(sample: OutcomeSample, policy: Policy) -> FieldFit | None:
+    """Confidence and verdict of the fields of the selected answers, of the decisions whose reports settle every field.
+
+    Users report the fields that they found wrong, so a decision with an unsettled field says nothing about its others.
+    """
+    owner, paths, confidence, right = list[int](), list[str](), list[float](), list[bool]()
+    settled = 0
+    for decision in sample.decisions:
+        again = redecide(decision.record.recorded, policy=policy)
+        verdicts = {} if again.best is None else decision.labels[again.best.candidate.candidate_id].fields
+        fields = [each for each in again.fields if each.path in verdicts]
+        if fields and all(each.is_missing or each.path in verdicts for each in again.fields):
+            owner += [settled] * len(fields)
+            paths += [each.path for each in fields]
+            confidence += [each.confidence for each in fields]
+            right += [verdicts[each.path] for each in fields]
+            settled += 1
+    if not settled:
+        return None
+    given = np.array(confidence)
+    return FieldFit(
+        model=policy.fields or UNFITTED,
+        owner=np.array(owner, dtype=np.intp),
+        paths=tuple(paths),
+        confidence=given,
+        marginal=given,
+        share=given,
+        right=np.array(right, dtype=np.float64),
+        num_problems=settled,
+    )
 
 
 def _walked(sample: OutcomeSample, policy: Policy) -> Walk:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import pyarrow.compute as pc
 from fastapi import APIRouter, Depends, Query, Request
-from pydantic import BaseModel, Field, StrictBool
+from pydantic import AfterValidator, BaseModel, Field, StrictBool
 from scipy.stats import binomtest
 
 from raydebm.decision.guarantee.watch import ErrorWatch, suspension_of
@@ -25,7 +25,7 @@ from raydebm.service.core.triage import Meter, TriageService
 from raydebm.service.routes.bodies import CandidateBody, DecisionDetails, ErrorBody, candidate_body, details_of
 from raydebm.service.routes.openapi import named_examples
 from raydebm.service.routes.streams import while_connected
-from raydebm.service.settings import Body, Bundle, Text
+from raydebm.service.settings import Body, Bundle, Text, writable
 from raydebm.service.store.outcomes import (
     RIGHT,
     WRONG,
@@ -39,6 +39,7 @@ from raydebm.service.store.parquet_folder import UNREADABLE
 from raydebm.service.store.reader import DecisionList, DecisionReader, Filter, SortKey
 from raydebm.service.store.record import DecisionRecord, DecisionSummary, summary_of, time_of_id
 from raydebm.service.store.writer import DecisionWriter
+from raydebm.tasks.fields import MAX_FIELDS
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +66,7 @@ EXAMPLES = {
         "answer": '{"Ava": "knave", "Zoey": "knight"}',
         "note": "Zoey contradicts nobody.",
     },
+    "one field was wrong": {"correct": False, "by": "ada", "fields": {"Ava": {"correct": False, "value": "knave"}}},
 }
 NOT_ALLOWED: dict[int | str, dict[str, Any]] = {
     403: {"model": ErrorBody, "description": "The key may not see stored decisions."},
@@ -111,6 +113,8 @@ class OutcomeBody(BaseModel):
     by: str
     answer: str | None
     note: str | None
+    fields: dict[str, Any]
+    """Reports on single fields by path."""
     key: str | None
     """Name of the API key that sent it."""
     current: bool
@@ -128,6 +132,14 @@ class StoredDecision(DecisionSummary, DecisionDetails):
     """All reports about it, oldest first."""
 
 
+class FieldReport(Body):
+    """Outcome of one field of the selected answer."""
+
+    correct: StrictBool
+    value: Annotated[Any, AfterValidator(writable)] = None
+    """The right value, if it is known. Null is a value too."""
+
+
 class OutcomeRequest(Body):
     """Outcome of a decision."""
 
@@ -138,6 +150,14 @@ class OutcomeRequest(Body):
     answer: Annotated[Text, Field(min_length=1, max_length=64_000)] | None = None
     """The correct answer, written as the task reads answers."""
     note: Annotated[Text, Field(max_length=2_000)] | None = None
+    fields: Annotated[dict[Text, FieldReport], Field(max_length=MAX_FIELDS)] = Field(default_factory=dict)
+    """Outcomes of single fields by path, as in the decision's ``fields``. A field that is not named has no outcome,
+    unless the answer is right: then every field is."""
+
+    @property
+    def of_fields(self) -> dict[str, Any]:
+        """The reports on fields as JSON values."""
+        return {path: each.model_dump(exclude_unset=True) for path, each in sorted(self.fields.items())}
 
 
 class OutcomeReceipt(BaseModel):
@@ -221,7 +241,7 @@ def stored_decision(
     current = {report.by: report.outcome_id for report in reports}
     outcomes = [
         OutcomeBody(
-            **{name: getattr(report, name) for name in ("time", "by", "answer", "note", "key")},
+            **{name: getattr(report, name) for name in ("time", "by", "answer", "note", "fields", "key")},
             outcome=RIGHT if report.correct else WRONG,
             current=current[report.by] == report.outcome_id,
         )
@@ -393,6 +413,8 @@ class RecordsDesk:
             raise ServiceError(message, 422, "no_answer", "correct")
         if body.answer is not None:
             await self._check_answer(record_id, body, body.answer)
+        if body.fields:
+            await self._check_fields(record_id, body)
         if self.num_waiting >= MAX_WAITING:
             raise OverloadedError(f"{MAX_WAITING} reports wait to be stored")
 
@@ -441,10 +463,26 @@ class RecordsDesk:
             message = "`answer` is the selected answer, which `correct: false` calls wrong; correct one of the two"
             raise ServiceError(message, 422, "contradiction", "answer")
 
+    async def _check_fields(self, record_id: str, body: OutcomeRequest) -> None:
+        """Raise ServiceError 422 for a field that the decision lacks, or a report that contradicts the answer's."""
+        record = await self._in_thread(lambda: self._reader.get(record_id))
+        known = {} if record is None else {each.path: each for each in record.outcome.fields}
+        for path, report in body.fields.items():
+            where = f"fields.{path}"
+            if path not in known:
+                paths = ", ".join([*known][:20]) or "none"
+                message = f"the decision has no field {path!r}; it has {paths}"
+                raise ServiceError(message, 422, "unknown_field", where)
+            own = known[path]
+            is_own = "value" in report.model_fields_set and not own.is_missing and report.value == own.value
+            if (body.correct and not report.correct) or (is_own and not report.correct):
+                message = f"field {path!r} is reported as wrong and, by the same report, right; correct one of the two"
+                raise ServiceError(message, 422, "contradiction", where)
+
     def _store(self, decision: DecisionSummary, body: OutcomeRequest, key: str | None) -> OutcomeReceipt:
         """Blocks. A report that changes nothing is not written."""
         outcomes, record_id = self._reader.outcomes, decision.record_id
-        content = content_of(correct=body.correct, answer=body.answer, note=body.note)
+        content = content_of(correct=body.correct, answer=body.answer, note=body.note, fields=body.of_fields)
         lines = outcomes.lines()
         before = lines.filter(pc.equal(lines["record_id"], record_id)).to_pylist()
         last = next((row["content"] for row in reversed(before) if row["by"] == body.by), None)
@@ -458,7 +496,8 @@ class RecordsDesk:
                 content=content,
                 time=now,
                 key=key,
-                **body.model_dump(),
+                **body.model_dump(exclude={"fields"}),
+                fields=body.of_fields,
                 **decision.model_dump(include=_OF_DECISION),
             )
             outcomes.append([reported])

@@ -13,8 +13,9 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,6 +57,8 @@ class ReportedOutcome:
     answer: str | None = None
     """The correct answer, in the form that the task parses."""
     note: str | None = None
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Reports on single fields by path: ``correct``, and ``value`` if the right one is known."""
     key: str | None = None
     """Name of the sender's API key. None if no key is needed."""
     selected: str | None = None
@@ -72,9 +75,9 @@ LINES = pa.schema([OUTCOMES.field(name) for name in _OF_LINES])
 the decision, so that figures survive its removal."""
 
 
-def content_of(*, correct: bool, answer: str | None, note: str | None) -> str:
+def content_of(*, correct: bool, answer: str | None, note: str | None, fields: Mapping[str, Any]) -> str:
     """Id of a report's content; equal reports have equal ids."""
-    return content_id(correct, answer, note)
+    return content_id(correct, answer, note, *([dict(fields)] if fields else []))
 
 
 def reports_by_record(

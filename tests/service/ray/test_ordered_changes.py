@@ -112,7 +112,7 @@ def nine_wrong(records, policy):
     """The log of outcomes in a folder of records, after nine wrong answers of a policy."""
     log = OutcomeLog(str(records))
     ids, now = log.new_ids(9)
-    content = content_of(correct=False, answer=None, note=None)
+    content = content_of(correct=False, answer=None, note=None, fields={})
     log.append(
         [
             ReportedOutcome(

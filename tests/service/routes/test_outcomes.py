@@ -113,12 +113,25 @@ def test_a_decision_that_still_waits_to_be_written_can_be_reported(bundle, puzzl
         (3, {"correct": True}, "no_answer", "correct"),
         (0, {"correct": False, "answer": "I do not know."}, "unreadable_answer", "answer"),
         (0, {"correct": False, "answer": RIGHT_ANSWER}, "contradiction", "answer"),
+        (0, {"correct": False, "fields": {"Bo": {"correct": False}}}, "unknown_field", "fields.Bo"),
+        (0, {"correct": True, "fields": {"Ava": {"correct": False}}}, "contradiction", "fields.Ava"),
+        (0, {"correct": False, "fields": {"Ava": {"correct": False, "value": "knave"}}}, "contradiction", "fields.Ava"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_report_that_contradicts_itself_is_422(report, index, body, code, param):
     reply = report(index, **body)
     assert (reply.status_code, reply.json()["error"]["code"], reply.json()["error"]["param"]) == (422, code, param)
+
+
+def test_an_outcome_of_a_field_is_stored_and_shown(report, client, folder, decisions):
+    fields = {"Ava": {"correct": False, "value": "knight"}, "Zoey": {"correct": True}}
+
+    assert told(report(0, False, fields=fields))[:2] == (200, "created")
+    assert told(report(0, False, fields=fields))[1] == "unchanged"
+    assert told(report(0, False, fields={"Zoey": {"correct": True}}))[1] == "replaced"
+    shown = client.get(f"/v1/decisions/{decisions[0].record_id}").json()["outcomes"]
+    assert [each["fields"] for each in shown] == [fields, {"Zoey": {"correct": True}}]
 
 
 def test_a_decision_takes_so_many_reports_at_most(report, monkeypatch):
