@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 49_920,
+    "source lines": 50_040,
     "modules": 306,
-    "test lines": 38_460,
+    "test lines": 38_560,
     "benchmark lines": 2_510,
     "client lines": 450,
-    "document lines outside docs/log": 5_700,
-    "tracked bytes": 15_920_000,
+    "document lines outside docs/log": 5_710,
+    "tracked bytes": 15_930_000,
     "recipe keys": 169,
     "service arguments": 28,
     "commands": 16,
