@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from raydebm.evaluation.certainty.confidence import DecisionStudy, Promise
+from raydebm.evaluation.certainty.fields import FieldStudy
 from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.report.document import (
     Cell,
@@ -46,6 +47,7 @@ def tables(evaluation: Evaluation) -> list[Table]:
         *([] if evaluation.loop is None else [loop_table(evaluation)]),
         comparison_table(evaluation.violation_comparisons, what="violation avoided"),
         comparison_table(evaluation.comparisons),
+        *_field_tables(evaluation.fields),
         *_trust_tables(evaluation),
         *([texts_table(evaluation.texts_read)] if evaluation.adapters else []),
         energy_table(evaluation),
@@ -348,6 +350,28 @@ def _trust_tables(evaluation: Evaluation) -> list[Table]:
     )
     stated = [*([] if decision is None else [decision.reliability]), *trust.reliabilities]
     return [signals, reliability_table("Calibration", stated)]
+
+
+def _field_tables(study: FieldStudy | None) -> list[Table]:
+    if study is None:
+        return []
+    fields = table_of(
+        "Fields of structured answers",
+        f"Fields of the selected answers. Those with a confidence below tau_field {study.tau_field:.3g} are flagged; "
+        "intervals are over problems.",
+        study.rows,
+        {
+            "field": lambda row: row.kind,
+            "fields": lambda row: row.num,
+            "right %": lambda row: row.right,
+            "mean confidence %": lambda row: decimal(row.confidence, 1, scale=100),
+            "not flagged %": lambda row: row.shown,
+            "wrong among these %": lambda row: row.error,
+            "AUROC %": lambda row: row.auroc,
+        },
+        emphasised=lambda row: row is study.rows[0],
+    )
+    return [fields, reliability_table("Calibration of fields", [study.reliability])]
 
 
 def reliability_table(title: str, rows: Sequence[Reliability]) -> Table:

@@ -13,6 +13,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.table import SHUFFLE_SEED, PoolTable
 from raydebm.errors import ConfigError, PoolError
 from raydebm.evaluation.certainty.confidence import CHOSEN, POSTERIOR, Decided, DecisionStudy, decision_study
+from raydebm.evaluation.certainty.fields import FieldStudy, field_study
 from raydebm.evaluation.certainty.reliability import Trust, trust
 from raydebm.evaluation.results.energy_metrics import (
     EnergyMeasureRow,
@@ -187,6 +188,8 @@ class Evaluation(JsonResults):
     """The posterior's rule. None if no posterior was fitted."""
     command: str
     versions: dict[str, str]
+    fields: FieldStudy | None = None
+    """Fields of structured answers. None without any."""
     saved: SavedSamples | None = None
     """Samples saved by waves, over all splits. None if the first pass was sampled at once."""
     paid_usd: float | None = None
@@ -338,6 +341,13 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         violation_comparisons=tuple(violation_comparisons(entries, bootstrap, seed)),
         trust=trust(pools, inputs.validation, lambda_=policy.lambda_, bootstrap=bootstrap, seed=seed),
         decision=decision,
+        fields=field_study(
+            inputs.outcomes or (),
+            inputs.labels,
+            problem_ids=[problem.problem_id for problem in pools.problems],
+            tau_field=policy.tau_field,
+            bootstrap=bootstrap,
+        ),
         command=command_line() if inputs.command is None else inputs.command,
         versions=versions(),
     )
