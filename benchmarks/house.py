@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 50_040,
-    "modules": 306,
-    "test lines": 38_560,
+    "source lines": 50_170,
+    "modules": 307,
+    "test lines": 38_620,
     "benchmark lines": 2_510,
     "client lines": 450,
     "document lines outside docs/log": 5_710,
-    "tracked bytes": 15_930_000,
+    "tracked bytes": 15_940_000,
     "recipe keys": 169,
     "service arguments": 28,
     "commands": 16,
