@@ -80,7 +80,7 @@ def field_study(
 
     def share(values: Floats, among: Floats) -> Estimate:
         top, bottom = (np.bincount(owner, part, len(problem_ids)) for part in (values * among, among))
-        return bootstrap.ratio(top, bottom)
+        return bootstrap.ratio(top.astype(np.float64), bottom.astype(np.float64))
 
     def row(kind: str, inside: Floats) -> FieldRow:
         shown = (confidence >= tau_field).astype(np.float64)
