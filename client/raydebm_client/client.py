@@ -39,7 +39,7 @@ class _Waiting:
 
     async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
         response: httpx.Response = await self.http.send(request, stream=stream)
-        if stream and not response.is_success:
+        if not response.is_success:
             await response.aread()
         return response
 
@@ -58,7 +58,7 @@ class _Blocking(_Waiting):
 
     async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
         response: httpx.Response = self.http.send(request, stream=stream)
-        if stream and not response.is_success:
+        if not response.is_success:
             response.read()
         return response
 
@@ -90,17 +90,8 @@ class AsyncRaydebm:
         transport: Any = None,
         _blocking: bool = False,
     ) -> None:
-        """Args:
-            base_url: address of the service, with or without ``/v1``. Default: RAYDEBM_BASE_URL, else
-                http://127.0.0.1:8000.
-            api_key: API key. Default: RAYDEBM_API_KEY, else none.
-            timeout_s: read timeout in seconds.
-            max_retries: number of retries per request.
-            transport: httpx transport, for example one for tests. Default: httpx's own.
-
-        Raises:
-            ValueError: an invalid value.
-        """
+        """A client of the service at ``base_url``, with or without ``/v1``; default: RAYDEBM_BASE_URL, else port 8000
+        here. ``api_key`` defaults to RAYDEBM_API_KEY; ``timeout_s`` limits each read; ``transport`` is httpx's."""
         url = (base_url or os.environ.get("RAYDEBM_BASE_URL") or DEFAULT_URL).rstrip("/").removesuffix("/v1")
         self._shown_url = re.sub(r"//[^/?#]+@", "//***@", url)
         if not url.startswith(("http://", "https://")):
@@ -139,8 +130,7 @@ class AsyncRaydebm:
         """Sample candidates, check and score them, and accept, try again or abstain.
 
         Args:
-            problem: a text, or an object with ``prompt`` and the task's own ``data``.
-            messages: a chat instead; its last user message is the problem.
+            messages: a chat in place of a problem; its last user message is the problem.
             task: name of a served task. Default: the only one.
             overrides: settings for this request: fields of the body (docs/service.md), ``lambda_`` for lambda.
         """
@@ -195,18 +185,12 @@ class AsyncRaydebm:
         return await self._do("/v1/score", Result, body)
 
     async def rerank(
-        self,
-        query: str,
-        documents: Sequence[str | Mapping[str, Any]],
-        *,
-        top_n: int | None = None,
-        return_documents: bool = False,
-        task: str | None = None,
+        self, query: str, documents: Sequence[str | Mapping[str, Any]], *, task: str | None = None, **settings: Any
     ) -> Result:
         """Documents by relevance to the query: ``results``, best first, each with its ``index`` in the request and
-        ``relevance_score``, which is -energy."""
+        ``relevance_score``, which is -energy. Settings: ``top_n``, ``return_documents``."""
         own = None if task is None else {"task": task}
-        body = _given(query=query, documents=documents, top_n=top_n, return_documents=return_documents, raydebm=own)
+        body = _given(query=query, documents=documents, raydebm=own, **settings)
         return await self._do("/v1/rerank", Result, body)
 
     async def rewards(self, prompts: Sequence[str], responses: Sequence[str], **settings: Any) -> list[float]:
@@ -214,7 +198,6 @@ class AsyncRaydebm:
 
         Args:
             prompts: one per response; responses to the same prompt are judged together.
-            responses: responses to judge.
             settings: ``task``, ``reward``, ``lambda_``, ``sigma_weight``, ``floor``. The value is -energy, or with
                 ``reward="log_odds"`` log(p / (1 - p)), p being the probability that the response is right.
         """
@@ -244,10 +227,8 @@ class AsyncRaydebm:
 
         Args:
             record_id: id from a result (``TriageResult.record_id``) or from the list of decisions.
-            correct: verdict on the selected answer, which an abstention withheld.
             by: name of the reporter. A later report by the same name replaces the earlier one.
             answer: the correct answer, in the form that the task parses.
-            note: note for readers of the history.
             fields: outcomes of single fields by path, such as ``{"total": {"correct": False, "value": 118.4}}``.
         """
         body = _given(correct=correct, by=by, answer=answer, note=note, fields=fields)
@@ -261,13 +242,7 @@ class AsyncRaydebm:
         """State of the service. Raises ServiceError 503 while a part is not loaded."""
         return await self._do("/health", dict[str, Any])
 
-    async def _do(
-        self,
-        path: str,
-        read: Callable[[Any], T],
-        body: Mapping[str, Any] | None = None,
-        query: Mapping[str, Any] | None = None,
-    ) -> T:
+    async def _do(self, path: str, read: Callable[[Any], T], body: Any = None, query: Any = None) -> T:
         response = await self._send("GET" if body is None else "POST", path, json=body, params=dict(query or {}))
         try:
             return read(json.loads(response.content))
@@ -301,13 +276,12 @@ class AsyncRaydebm:
         raise AssertionError("unreachable")
 
 
-def _finished(work: Awaitable[T]) -> T:
+def _finished(work: Awaitable[Any]) -> Any:
     """Result of a coroutine that never suspends."""
     try:
         next(iter(work.__await__()))
     except StopIteration as done:
-        result: T = done.value
-        return result
+        return done.value
     raise AssertionError("a blocking call waited")
 
 

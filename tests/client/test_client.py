@@ -236,7 +236,6 @@ def test_rerank(connect):
         "query": "?",
         "documents": ["a", {"text": "b"}],
         "top_n": 1,
-        "return_documents": False,
         "raydebm": {"task": "t"},
     }
     assert (ranking.results[0].index, ranking.results[0].relevance_score, ranking.task) == (1, 3.0, "t")

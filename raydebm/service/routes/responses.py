@@ -11,48 +11,27 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from raydebm.service.core.triage import TriageService
-from raydebm.service.routes.bodies import (
-    ChatMessage,
-    ChatRequest,
-    ContentPart,
-    ResponseFormat,
-    TriageResponse,
-    triage_answer,
-)
-from raydebm.service.routes.chat import (
-    FREE_TOOL_CHOICES,
-    Reply,
-    asked,
-    pieces_of,
-    progress_form,
-    replies_of,
-    require_neutral,
-    written_in,
-)
+from raydebm.service.routes import bodies, chat, streams
+from raydebm.service.routes.bodies import ChatMessage, ChatRequest, TriageResponse
 from raydebm.service.routes.openapi import examples_of
-from raydebm.service.routes.streams import EventStream, event_text, request_events, while_connected
 from raydebm.service.settings import ChatOverrides, Data, Text
 
 
-class InputItem(BaseModel):
+class InputItem(BaseModel, extra="allow"):
     """One turn. Content may be a text or a list of parts, of which only text can be read."""
-
-    model_config = ConfigDict(extra="allow")
 
     type: Text = "message"
     role: Text | None = None
-    content: Text | list[ContentPart] | None = None
+    content: Text | list[bodies.ContentPart] | None = None
 
 
-class TextFormat(ResponseFormat):
+class TextFormat(bodies.ResponseFormat):
     """Output format, as ``response_format`` of a chat, but with the schema one level higher."""
 
     json_schema: Data | None = Field(None, alias="schema")
 
 
-class TextSettings(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
+class TextSettings(BaseModel, extra="allow"):
     format: TextFormat = TextFormat(type="text")
 
 
@@ -78,7 +57,7 @@ class ResponseRequest(BaseModel):
 
 _STATE = ("previous_response_id", "conversation")
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "tool_choice": FREE_TOOL_CHOICES,
+    "tool_choice": chat.FREE_TOOL_CHOICES,
     "background": (False,),
     "store": (False,),
     "include": ([],),
@@ -97,7 +76,7 @@ def chat_of(request: ResponseRequest) -> ChatRequest:
     further, wanted = request.model_extra or {}, request.text.format
     for name, value in further.items():
         instead = " and send the whole conversation as 'input'" if name in _STATE else ""
-        require_neutral(name, value, _NEUTRAL, instead=instead)
+        chat.require_neutral(name, value, _NEUTRAL, instead=instead)
     items = [InputItem(role="user", content=request.input)] if isinstance(request.input, str) else request.input
     turns = [  # the chat refuses an item that is no message by its type, in place of a role
         ChatMessage(role=item.role if item.role and item.type == "message" else item.type, content=item.content)
@@ -106,14 +85,10 @@ def chat_of(request: ResponseRequest) -> ChatRequest:
     system = [] if request.instructions is None else [ChatMessage(role="system", content=request.instructions)]
     schema = None if wanted.json_schema is None else {"name": "answer", "schema": wanted.json_schema}
     return ChatRequest(
-        model=request.model,
         messages=[*system, *turns],
-        stream=request.stream,
-        temperature=request.temperature,
-        top_p=request.top_p,
         max_completion_tokens=request.max_output_tokens,
-        response_format=ResponseFormat(type=wanted.type, json_schema=schema),
-        raydebm=request.raydebm,
+        response_format=bodies.ResponseFormat(type=wanted.type, json_schema=schema),
+        **{name: getattr(request, name) for name in ("model", "stream", "temperature", "top_p", "raydebm")},
         **{name: value for name, value in further.items() if name not in _NEUTRAL},
     )
 
@@ -130,7 +105,7 @@ def begun(request: ResponseRequest, request_id: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def response_body(answer: TriageResponse, request: ResponseRequest, reply: Reply) -> dict[str, Any]:
+def response_body(answer: TriageResponse, request: ResponseRequest, reply: chat.Reply) -> dict[str, Any]:
     """The whole response."""
     status, usage = "incomplete" if reply.is_cut else "completed", answer.usage
     text = {"type": "output_text", "text": reply.content or "", "annotations": [], "logprobs": []}
@@ -162,7 +137,7 @@ def answer_events(body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     started = {**item, "status": "in_progress", "content": []}
     yield {"type": "response.output_item.added", "output_index": 0, "item": started}
     yield {"type": "response.content_part.added", **at, "part": {**part, field: ""}}
-    for piece in pieces_of(part[field]):
+    for piece in chat.pieces_of(part[field]):
         yield {"type": f"response.{kind}.delta", **at, "delta": piece, **more}
     yield {"type": f"response.{kind}.done", **at, field: part[field], **more}
     yield {"type": "response.content_part.done", **at, "part": part}
@@ -187,15 +162,15 @@ def response_routes(service: TriageService) -> APIRouter:
 
         An abstention is a message with a `refusal`. With `stream`, the response is OpenAI's events, of which the last
         one has the whole response."""
-        context, overrides, form = await asked(service, chat_of(body), request)
-        numbers, told = count(), progress_form(overrides)
+        context, overrides, form = await chat.asked(service, chat_of(body), request)
+        numbers, told = count(), chat.progress_form(overrides)
 
         async def written(answer: TriageResponse) -> dict[str, Any]:
-            (reply,) = await written_in(form, lambda: replies_of(answer, overrides.on_abstain, form))
+            (reply,) = await chat.written_in(form, lambda: chat.replies_of(answer, overrides.on_abstain, form))
             return response_body(answer, body, reply)
 
         def numbered(events: Iterable[dict[str, Any]]) -> list[str]:
-            return [event_text({**event, "sequence_number": next(numbers)}, event["type"]) for event in events]
+            return [streams.event_text({**event, "sequence_number": next(numbers)}, event["type"]) for event in events]
 
         async def answered(answer: TriageResponse) -> list[str]:
             return numbered(answer_events(await written(answer)))
@@ -210,12 +185,16 @@ def response_routes(service: TriageService) -> APIRouter:
             opening = begun(body, context.request_id)
             for kind in ("created", "in_progress"):
                 yield numbered([{"type": f"response.{kind}", "response": opening}])[0]
-            async with aclosing(request_events(service, context, told=told, answered=answered, failed=failed)) as rest:
+            async with aclosing(
+                streams.request_events(service, context, told=told, answered=answered, failed=failed)
+            ) as rest:
                 async for text in rest:
                     yield text
 
         if body.stream:
-            return EventStream(events())
-        return JSONResponse(await written(triage_answer(await while_connected(request, service.triage(context)))))
+            return streams.EventStream(events())
+        return JSONResponse(
+            await written(bodies.triage_answer(await streams.while_connected(request, service.triage(context))))
+        )
 
     return router
