@@ -276,12 +276,13 @@ class AsyncRaydebm:
         raise AssertionError("unreachable")
 
 
-def _finished(work: Awaitable[Any]) -> Any:
+def _finished(work: Awaitable[T]) -> T:
     """Result of a coroutine that never suspends."""
     try:
         next(iter(work.__await__()))
     except StopIteration as done:
-        return done.value
+        result: T = done.value
+        return result
     raise AssertionError("a blocking call waited")
 
 
