@@ -21,11 +21,11 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 50_170,
+    "source lines": 50_150,
     "modules": 307,
     "test lines": 38_620,
     "benchmark lines": 2_510,
-    "client lines": 450,
+    "client lines": 430,
     "document lines outside docs/log": 5_710,
     "tracked bytes": 15_940_000,
     "recipe keys": 169,
