@@ -331,6 +331,19 @@ def _claim_body(claim: Claim, watch: ErrorWatch) -> ClaimBody:
     )
 
 
+def check_fields(record: DecisionRecord, body: OutcomeRequest) -> None:
+    """Raise ServiceError 422 for a field that the decision lacks, or a report that contradicts the answer's."""
+    known = {each.path: each for each in record.outcome.fields}
+    for path, report in body.fields.items():
+        if (own := known.get(path)) is None:
+            message = f"the decision has no field {path!r}; it has {', '.join([*known][:20]) or 'none'}"
+            raise ServiceError(message, 422, "unknown_field", f"fields.{path}")
+        is_own = "value" in report.model_fields_set and not own.is_missing and report.value == own.value
+        if not report.correct and (body.correct or is_own):
+            message = f"field {path!r} is reported as wrong and, by the same report, right; correct one of the two"
+            raise ServiceError(message, 422, "contradiction", f"fields.{path}")
+
+
 def claim_monitor(bundle: Bundle, meter: Meter) -> ClaimMonitor | None:
     """Monitor of the served policies' certified guarantees. None if decisions, and so outcomes, are not stored."""
     if bundle.records is None or bundle.records.folder is None:
@@ -411,10 +424,11 @@ class RecordsDesk:
         if body.correct and decision.selected is None:
             message = "nothing was selected in this decision, so no answer can be right; report `correct: false`"
             raise ServiceError(message, 422, "no_answer", "correct")
-        if body.answer is not None:
-            await self._check_answer(record_id, body, body.answer)
-        if body.fields:
-            await self._check_fields(record_id, body)
+        if body.answer is not None or body.fields:
+            record = await self._in_thread(lambda: self._reader.get(record_id))
+            if record is not None:
+                await self._check_answer(record, body)
+                check_fields(record, body)
         if self.num_waiting >= MAX_WAITING:
             raise OverloadedError(f"{MAX_WAITING} reports wait to be stored")
 
@@ -444,14 +458,13 @@ class RecordsDesk:
             raise ServiceError(message, 404, "unknown_record", "record_id")
         return decision
 
-    async def _check_answer(self, record_id: str, body: OutcomeRequest, answer: str) -> None:
+    async def _check_answer(self, record: DecisionRecord, body: OutcomeRequest) -> None:
         """Raise ServiceError 422 if the answer cannot be parsed, or is the one reported as wrong."""
-        record = await self._in_thread(lambda: self._reader.get(record_id))
-        if record is None:
+        if body.answer is None:
             return
         problem, best = record.problem, record.outcome.best
         candidate = Candidate(
-            candidate_id="given", task=problem.task, problem_id=problem.problem_id, generator=body.by, text=answer
+            candidate_id="given", task=problem.task, problem_id=problem.problem_id, generator=body.by, text=body.answer
         )
         (report,) = await self._service.backend.check(problem, [candidate])
         if report.error is not None:  # the task is not served here any more, or its checker broke
@@ -462,22 +475,6 @@ class RecordsDesk:
         elif not body.correct and best is not None and best.report.vote_key == report.vote_key:
             message = "`answer` is the selected answer, which `correct: false` calls wrong; correct one of the two"
             raise ServiceError(message, 422, "contradiction", "answer")
-
-    async def _check_fields(self, record_id: str, body: OutcomeRequest) -> None:
-        """Raise ServiceError 422 for a field that the decision lacks, or a report that contradicts the answer's."""
-        record = await self._in_thread(lambda: self._reader.get(record_id))
-        known = {} if record is None else {each.path: each for each in record.outcome.fields}
-        for path, report in body.fields.items():
-            where = f"fields.{path}"
-            if path not in known:
-                paths = ", ".join([*known][:20]) or "none"
-                message = f"the decision has no field {path!r}; it has {paths}"
-                raise ServiceError(message, 422, "unknown_field", where)
-            own = known[path]
-            is_own = "value" in report.model_fields_set and not own.is_missing and report.value == own.value
-            if (body.correct and not report.correct) or (is_own and not report.correct):
-                message = f"field {path!r} is reported as wrong and, by the same report, right; correct one of the two"
-                raise ServiceError(message, 422, "contradiction", where)
 
     def _store(self, decision: DecisionSummary, body: OutcomeRequest, key: str | None) -> OutcomeReceipt:
         """Blocks. A report that changes nothing is not written."""

@@ -102,7 +102,7 @@ class OutcomeLog:
         self._clock = clock
         self._reader = FolderReader(self.root, OUTCOMES, LINES, row_id="outcome_id", kind=OUTCOME_FILES)
         self._writer = FolderWriter(self.root, kind=OUTCOME_FILES)
-        self._counted: tuple[pa.Table, pa.Table] = (LINES.empty_table(), verdicts_of(()))
+        self._counted: tuple[pa.Table, pa.Table] = (LINES.empty_table(), verdicts_of(LINES.empty_table()))
 
     # ---- reading -----------------------------------------------------------------------------------------------
 
@@ -166,16 +166,13 @@ class OutcomeLog:
         self._writer.merge()
 
 
-def verdicts_of(lines: pa.Table | tuple[()]) -> pa.Table:
-    """Last report of each decision, sorted by ``record_id``; ``disputed`` if the current reports of several people
-    differ.
-    """
-    table = lines if isinstance(lines, pa.Table) else LINES.empty_table()
-    by_person = table.group_by(["record_id", "by"], use_threads=False).aggregate([("correct", "last")])
+def verdicts_of(lines: pa.Table) -> pa.Table:
+    """Last report of each decision, sorted by ``record_id``; ``disputed`` if current reports of several people differ."""
+    by_person = lines.group_by(["record_id", "by"], use_threads=False).aggregate([("correct", "last")])
     people = by_person.group_by("record_id", use_threads=False).aggregate(
         [("correct_last", "min"), ("correct_last", "max")]
     )
-    last = table.group_by("record_id", use_threads=False).aggregate([("correct", "last")])
+    last = lines.group_by("record_id", use_threads=False).aggregate([("correct", "last")])
     # The order of groups is undefined, so both are sorted to align rows.
     people, last = people.sort_by("record_id"), last.sort_by("record_id")
     return pa.table(

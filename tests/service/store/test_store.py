@@ -157,9 +157,6 @@ def test_an_unparsed_candidate_keeps_its_infinite_penalty(make_record, stored, t
     assert stored_record.outcome.pool[0].energies is None
 
 
-# ---- reading -----------------------------------------------------------------------------------------------------
-
-
 # ---- writing -----------------------------------------------------------------------------------------------------
 
 
