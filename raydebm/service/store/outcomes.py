@@ -167,7 +167,7 @@ class OutcomeLog:
 
 
 def verdicts_of(lines: pa.Table) -> pa.Table:
-    """Last report of each decision, sorted by ``record_id``; ``disputed`` if current reports of several people differ."""
+    """Last report of each decision, sorted by ``record_id``; ``disputed`` if the current reports of several differ."""
     by_person = lines.group_by(["record_id", "by"], use_threads=False).aggregate([("correct", "last")])
     people = by_person.group_by("record_id", use_threads=False).aggregate(
         [("correct_last", "min"), ("correct_last", "max")]
