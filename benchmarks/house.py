@@ -21,7 +21,7 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 50_150,
+    "source lines": 50_140,
     "modules": 307,
     "test lines": 38_620,
     "benchmark lines": 2_510,
