@@ -87,7 +87,7 @@ def with_interval(estimate: Estimate, *, scale: float = 100, digits: int = 1, si
     bounds = "n/a"
     if estimate.low is not None and estimate.high is not None:
         bounds = f"{scale * estimate.low:.{digits}f}, {scale * estimate.high:.{digits}f}"
-    return f"{scale * estimate.value:{sign},.{digits}f} [{bounds}]"
+    return f"{scale * estimate.value:{sign}.{digits}f} [{bounds}]"
 
 
 def number(estimate: Estimate, *, digits: int = 3, signed: bool = False) -> str:

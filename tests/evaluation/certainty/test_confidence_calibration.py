@@ -67,19 +67,6 @@ def test_brier_scores_by_hand():
     assert row.base_brier == pytest.approx(0.25)
 
 
-def test_the_order_of_the_problems_changes_nothing():
-    rng = np.random.default_rng(0)
-    confidence, order = rng.choice([0.2, 0.5, 0.7, 0.9], 50), rng.permutation(50)
-    happened = (rng.random(50) < confidence).astype(float)
-
-    one, other = calibration(confidence, happened), calibration(confidence[order], happened[order])
-
-    assert one.ece.value == pytest.approx(other.ece.value)
-    assert [(bin_.low, bin_.n, bin_.accuracy.value) for bin_ in one.bins] == [
-        (bin_.low, bin_.n, bin_.accuracy.value) for bin_ in other.bins
-    ]
-
-
 def test_problems_without_confidence_or_outcome_are_left_out():
     row = calibration([0.5, math.nan, 0.5], [1, 1, math.nan])
 
@@ -125,7 +112,3 @@ def test_graded_outcomes_have_no_perfect_confidence_to_compare_with():
 
     assert (row.ece.perfect, row.ece.perfect_high) == (None, None)
     assert row.ece.value == pytest.approx((0.1 + 0.0) / 2)
-
-
-def test_a_perfect_confidence_is_simulated_the_same_each_time():
-    assert of_coins(7) == of_coins(7)

@@ -1,11 +1,14 @@
 import math
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hand_made import table_of
 
+from raydebm.evaluation.confounding.report import generator_table, spread_table
 from raydebm.evaluation.confounding.screen import screen
-from raydebm.evaluation.stats.intervals import Bootstrap
+from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
 
 @pytest.fixture
@@ -203,3 +206,51 @@ def test_other_energies_replace_those_of_the_pools(make_pool):
 
     np.testing.assert_equal(changed.mu, [-5.0, np.nan])
     assert pools.mu.tolist() == [2.0, 0.0]
+
+
+def between(value, low):
+    return Estimate(value=value, low=low, high=value, n=9)
+
+
+@pytest.mark.parametrize(
+    ("field", "estimate", "num_warnings"),
+    [
+        ("identity_share", between(0.21, 0.11), 1),
+        ("identity_share", between(0.2, 0.19), 0),
+        ("identity_share", between(0.5, 0.1), 0),
+        ("within_auroc", between(0.9, 0.5), 1),
+        ("within_auroc", between(0.52, 0.51), 0),
+        ("paper_minus_best_generator", between(0.3, 0.0), 1),
+        ("paper_minus_best_generator", between(0.02, 0.01), 0),
+    ],
+)
+def test_a_warning_needs_a_value_beyond_its_limit_and_an_interval_that_says_so(pools, field, estimate, num_warnings):
+    clean = replace(screened(pools(lambda correct, name, problem: 1.0 - 2.0 * correct)), generators=())
+    assert clean.warnings() == ()
+
+    assert len(replace(clean, **{field: estimate}).warnings()) == num_warnings
+
+
+@pytest.mark.parametrize(("value", "low", "warns"), [(0.11, 0.06, True), (0.1, 0.09, False), (0.3, 0.05, False)])
+def test_a_favourite_is_picked_ten_points_more_often_than_it_is_right(pools, value, low, warns):
+    clean = screened(pools(lambda correct, name, problem: 1.0 - 2.0 * correct))
+    favoured = replace(clean.generators[0], excess=between(value, low))
+
+    warnings = replace(clean, generators=(favoured, *clean.generators[1:])).warnings()
+
+    assert warnings == (("picked more often than its share of correct answers: a (+11 points)",) if warns else ())
+
+
+def test_cells_of_the_tables(pools):
+    """``a`` is always liked by 2, in six problems in which both are right once of twice."""
+    screening = screened(pools(lambda correct, name, problem: -1.0 if name == "a" else 1.0))
+
+    a, _ = generator_table(screening).rows
+    assert [cell.partition(" ")[0] for cell in a[1:]] == [
+        str(rows_of(screening)["a"].num_candidates), "50.0", "50.0", "100.0", "+50.0", *["-1.000"] * 3, "0.500",
+    ]  # fmt: skip
+    values = {name: re.sub(r" \[[^\]]*\]", "", value) for name, value, _ in spread_table({"value": screening}).rows}
+    assert values["spread within problems, in units of that gap"] == "no gap"
+    assert values["the same, largest minus smallest"] == "2.000"
+    assert "chosen in hindsight" in values["best generator: correct %"]
+    assert values["warnings"] == "4"

@@ -15,7 +15,6 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation.report.document import svg_of
 from raydebm.evaluation.report.evaluation_report import document, plates, write_report
-from raydebm.evaluation.report.evaluation_tables import selector_table
 from raydebm.evaluation.report.figures import pass_at_n_figure, selector_figure, triage_figure
 from raydebm.evaluation.results.evaluation import Evaluation, EvaluationInputs, evaluate
 from raydebm.records import Decision, Label, Outcome, PassRecord, Verdict
@@ -100,15 +99,6 @@ def test_figures_by_hand(make_pool):
     assert (paper.pass_at_1.value, chance.pass_at_1.value, bound.pass_at_1.value) == (0.5, 0.375, 1.0)
     assert paper.gap_closed.value == pytest.approx((0.5 - 0.375) / (1 - 0.375))
     assert chance.paper_minus.value == pytest.approx(0.125)
-
-
-def test_every_selector_is_measured_against_the_same_problems(evaluation):
-    for row in evaluation.rows:
-        assert row.pass_at_1.n + row.num_unlabeled == 20
-        assert row.pass_at_1.low <= row.pass_at_1.value <= row.pass_at_1.high
-    assert evaluation.row("random").gap_closed.value == 0.0
-    assert evaluation.row("oracle").gap_closed.value == 1.0
-    assert evaluation.row("energy (paper)").paper_minus.value == 0.0
 
 
 def test_fewer_energies_than_names_are_not_given_wrong_names(pools):
@@ -200,16 +190,6 @@ def test_violation_scores_are_averaged_where_the_task_has_them(make_pool):
     assert evaluation.facts()["mean_violation"]["energy (paper)"] == 0.1
 
 
-def test_mean_violation_leads_the_table_where_the_task_has_it(make_pool):
-    pool = make_pool((0, {"members": (0.0,)}), (0, {"members": (1.0,)}), violations=[0.1, 0.5])
-
-    evaluation = evaluated([pool])
-
-    table = selector_table(evaluation)
-    assert table.headers[1] == "mean violation"
-    assert next(row[1] for row in table.rows if row[0] == "energy (paper)") == "0.100 [0.100, 0.100]"
-
-
 def test_evaluation_survives_json(evaluation):
     text = json.dumps(evaluation.to_json(), allow_nan=False)
 
@@ -219,13 +199,6 @@ def test_evaluation_survives_json(evaluation):
 def test_json_of_another_version_is_refused():
     with pytest.raises(PoolError, match="run the evaluation stage again"):
         Evaluation.from_json({"title": "old"})
-
-
-def test_the_same_pools_give_the_same_numbers_and_drawings(pools):
-    one, other = (evaluated(pools, command="c") for _ in range(2))
-
-    assert one == other
-    assert svg_of(pass_at_n_figure(one.pass_at_n)) == svg_of(pass_at_n_figure(other.pass_at_n))
 
 
 class Outside(HTMLParser):
@@ -251,15 +224,6 @@ def test_the_page_stands_alone_and_escapes_what_it_is_given(page):
     assert "A &lt;run&gt; &amp; more" in page
     assert page.count("<svg") == 4
     assert len(page) < 2_000_000
-
-
-def test_markdown_has_a_full_row_for_every_selector(evaluation):
-    page = document(evaluation).markdown()
-    table = selector_table(evaluation)
-
-    for row in table.rows:
-        assert len(row) == len(table.headers)
-        assert f"| {row[0]} |" in page or f"| **{row[0]}** |" in page
 
 
 @pytest.mark.parametrize(

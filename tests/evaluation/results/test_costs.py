@@ -13,7 +13,7 @@ from raydebm.decision.evidence.reference import PLAIN, Author
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.report.evaluation_tables import cost_table
-from raydebm.evaluation.results.evaluation import Evaluation, EvaluationInputs, evaluate, selectors_of
+from raydebm.evaluation.results.evaluation import EvaluationInputs, evaluate, selectors_of
 from raydebm.evaluation.selectors import values_of
 from raydebm.generators.tally import SavedSamples
 
@@ -239,15 +239,6 @@ def test_a_failed_request_is_paid_for_by_those_who_asked_for_the_pool(make_pool)
     assert (rows["majority vote"].usd.value, rows["majority vote"].num_candidates) == (pytest.approx(0.3), 2)
 
 
-def test_the_table_has_the_cheapest_first_and_the_unknown_last(make_pool):
-    rows = ((0, {"generator": "g", "cost_usd": 0.01}), (1, {"generator": "h"}))
-    table = cost_table(costs([make_pool(*rows)])[0])
-
-    assert table.rows[0][0] in ("generator g", "first")
-    assert table.rows[0][4].startswith("10.00 [")
-    assert table.rows[-1][4] == "-"
-
-
 def test_the_table_says_what_waves_saved(pools):
     evaluation, _ = costs(pools)
     saved = SavedSamples(
@@ -260,12 +251,3 @@ def test_the_table_says_what_waves_saved(pools):
     unknown = replace(saved, completion_tokens=None, token_share=None)
     assert "an unknown share of the completion" in cost_table(replace(evaluation, saved=unknown)).caption
     assert "waves" not in cost_table(evaluation).caption
-
-
-def test_what_waves_saved_is_written_down_and_read_back(pools):
-    evaluation, _ = costs(pools)
-    saved = SavedSamples(
-        num_problems=2, num_settled=1, num_samples=4, sample_share=0.4, completion_tokens=None, token_share=None
-    )
-
-    assert Evaluation.from_json(replace(evaluation, saved=saved).to_json()).saved == saved

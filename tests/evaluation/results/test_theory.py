@@ -21,13 +21,6 @@ def test_ceiling_is_the_limit():
     assert ensemble_accuracy(10**9, 0.7, 0.3) == pytest.approx(ceiling)
 
 
-def test_less_correlation_is_better_and_none_reaches_one():
-    accuracies = [ensemble_accuracy(5, 0.7, rho) for rho in (1.0, 0.5, 0.0)]
-
-    assert accuracies == sorted(accuracies)
-    assert ensemble_accuracy(math.inf, 0.7, 0.0) == 1.0
-
-
 def test_with_full_correlation_more_adapters_add_nothing():
     assert ensemble_accuracy(1, 0.7, 1.0) == pytest.approx(ensemble_accuracy(50, 0.7, 1.0))
 
@@ -65,18 +58,6 @@ def test_estimates_by_hand(make_pool):
     assert estimates.rho.value == pytest.approx(0.0)
     assert estimates.num_pairs == 4
     assert estimates.measured.value == 0.25  # mu decides 0, 0 and ties are not wins
-
-
-def test_identical_adapters_are_fully_correlated(make_pool):
-    pools = [
-        make_pool((1, {"members": (0.0,) * 3}), (0, {"members": (sign,) * 3}), problem_id=f"p{sign}")
-        for sign in (1.0, 2.0, -1.0)
-    ]
-
-    estimates = theory(pools)
-
-    assert estimates.rho.value == pytest.approx(1.0)
-    assert estimates.predicted == pytest.approx(estimates.ceiling)
 
 
 def test_problems_weigh_equally_whatever_their_number_of_pairs(make_pool):

@@ -194,7 +194,7 @@ def test_constraint_only_shares_ties(make_pool):
     assert worth("constraint only", pool) == pytest.approx(1 / 3)
 
 
-def test_ours_weighs_the_constraint(make_pool):
+def test_the_papers_rule_weighs_the_constraint(make_pool):
     pool = make_pool((1, {"members": (1.0,)}), (0, {"members": (0.0,), "penalty": 0.6}))
 
     assert worth("energy (paper)", pool, lambda_=1.0) == 0.0
@@ -209,7 +209,7 @@ def test_what_does_not_parse_is_no_choice_by_mu_alone(make_pool, name):
     assert worth(name, make_pool(unparsed)) == 0.0
 
 
-def test_mu_only_is_ours_with_lambda_0(make_pool):
+def test_mu_only_is_the_papers_rule_with_lambda_0(make_pool):
     """Ties of mu go to the smaller id."""
     pool = make_pool((0, {"members": (1.0,)}), (1, {"members": (0.5,), "penalty": 9.0}), (0, {"members": (0.5,)}))
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hand_made import table_of
 
+from raydebm.evaluation.report.study_tables import transfer_table
 from raydebm.evaluation.results.entries import dimension_table
 from raydebm.evaluation.selectors import standard_selectors
 from raydebm.evaluation.stats.intervals import Bootstrap
@@ -437,10 +438,20 @@ def test_an_exact_constraint_of_the_target_is_no_merit_of_the_source(make_pool):
     """The source's mu prefers the wrong candidate, which the target's constraint excludes."""
     pools = [make_pool((0, {"members": (0.0,), "penalty": 1.0}), (1, {"members": (0.5,)}))]
 
-    cell = transfer([ScoredRun(source="A", target="T", pools=table_of(pools))], title="t", num_bootstrap=100).cell(
-        "A", "T"
-    )
+    right = [make_pool((0, {"members": (0.5,)}), (1, {"members": (0.0,)}))]
+    runs = [
+        ScoredRun(source="A", target="T", pools=table_of(pools)),
+        ScoredRun(source="B", target="T", pools=table_of(right), in_domain=True),
+    ]
 
+    matrix = transfer(runs, title="t", num_bootstrap=100)
+    cell, (compared,) = matrix.cell("A", "T"), matrix.comparisons
+
+    assert (compared.one, compared.other, compared.difference.value) == ("A on T", "B", -1.0)
+    (first, second, vote, chance) = transfer_table(matrix).rows
+    assert [first[1].partition(" ")[0], "*" in first[1], "*" in second[1], vote[2], chance[2]] == [
+        "0.0", False, True, "-", "-",
+    ]  # fmt: skip
     assert (cell.by_mu.pass_at_1.value, cell.by_mu.lift.value) == (0.0, -0.5)
     assert (cell.by_energy.pass_at_1.value, cell.by_energy.lift.value) == (1.0, 0.5)
 
@@ -510,7 +521,7 @@ def test_no_partition_with_one_adapter_or_without_a_constraint_that_tells_apart(
         assert variance_partition(table_of([pool]), lambda_=1.0, bootstrap=bootstrap([pool])) is None
 
 
-def test_a_judges_rating_of_our_picks_beside_the_oracles(make_pool):
+def test_a_judges_rating_of_the_picks_beside_the_oracles(make_pool):
     """p: paper is a (rated 4), the oracle's are b and c, equal in violation (2 and 3). q: paper is the oracle's, 5."""
     pools = [
         make_pool(

@@ -1,13 +1,11 @@
 """Scorers that differ in one thing, by hand, and the cells of the paper's tables that they fill."""
 
-import json
-
 import pytest
 from hand_made import studied, table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
-from raydebm.evaluation.paper.reproduction import Reproduction, reproduction
+from raydebm.evaluation.paper.reproduction import reproduction
 from raydebm.evaluation.report.study_tables import variant_tables
 from raydebm.evaluation.studies.scorers import ScoredRun, ScoredVariant, transfer, variant_study
 
@@ -121,7 +119,3 @@ def test_without_a_scorer_of_one_generator_the_cells_say_what_makes_one(several)
     absent = cell(reproduction([whole]), "tab:cross_pool", "Single-train, single-test")
     assert absent.measured is None
     assert "a variant with one of the recipe's `generators` makes one" in absent.reason
-
-
-def test_variants_survive_json(reproduced):
-    assert Reproduction.from_json(json.loads(json.dumps(reproduced.to_json(), allow_nan=False))) == reproduced
