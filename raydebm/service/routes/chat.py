@@ -37,9 +37,7 @@ from raydebm.service.routes.bodies import (
 from raydebm.service.routes.openapi import examples_of
 from raydebm.service.routes.streams import (
     EventStream,
-    ended_by_done,
     event_text,
-    progress_event,
     request_events,
     while_connected,
 )
@@ -342,14 +340,6 @@ def pieces_of(text: str) -> Sequence[str]:
     return [text[start : start + CHUNK_CHARS] for start in range(0, len(text), CHUNK_CHARS)]
 
 
-def progress_form(overrides: ChatOverrides) -> Callable[[dict[str, Any]], str | None]:
-    """Writer of progress events: as comments, which every SSE client skips, as named events, or not at all. The
-    ``openai`` client parses an event of any name as a chunk."""
-    if overrides.progress == "none":
-        return lambda facts: None
-    return lambda facts: progress_event(facts, named=overrides.progress == "events")
-
-
 # ---- routes ---------------------------------------------------------------------------------------------------------
 
 
@@ -380,20 +370,18 @@ def chat_routes(service: TriageService) -> APIRouter:
         An abstention is a refusal: status 200, `content` null, `refusal` set. The top-level `raydebm` object says why.
         With `stream`, the response is progress, then the answer's chunks, then `[DONE]`."""
         context, overrides, form = await asked(service, body, request)
-        on_abstain = overrides.on_abstain
+        on_abstain, progress = overrides.on_abstain, overrides.progress
 
         def chunks(answer: TriageResponse) -> list[str]:
             return [event_text(chunk) for chunk in completion_chunks(answer, body, on_abstain=on_abstain, form=form)]
 
+        async def answered(answer: TriageResponse) -> list[str]:
+            return await written_in(form, lambda: chunks(answer))
+
         if body.stream:
-            events = request_events(
-                service,
-                context,
-                told=progress_form(overrides),
-                answered=lambda answer: written_in(form, lambda: chunks(answer)),
-                failed=event_text,
+            return EventStream(
+                request_events(service, context, progress=progress, answered=answered, failed=event_text)
             )
-            return EventStream(ended_by_done(events))
         answer = triage_answer(await while_connected(request, service.triage(context)))
         return JSONResponse(
             await written_in(form, lambda: completion_body(answer, body, on_abstain=on_abstain, form=form))

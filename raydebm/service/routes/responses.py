@@ -1,8 +1,7 @@
 """OpenAI's Responses API over the same chat: text in, text out, without state between requests."""
 
 import time
-from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import aclosing
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import Any
 
@@ -163,7 +162,7 @@ def response_routes(service: TriageService) -> APIRouter:
         An abstention is a message with a `refusal`. With `stream`, the response is OpenAI's events, of which the last
         one has the whole response."""
         context, overrides, form = await chat.asked(service, chat_of(body), request)
-        numbers, told = count(), chat.progress_form(overrides)
+        numbers = count()
 
         async def written(answer: TriageResponse) -> dict[str, Any]:
             (reply,) = await chat.written_in(form, lambda: chat.replies_of(answer, overrides.on_abstain, form))
@@ -181,18 +180,14 @@ def response_routes(service: TriageService) -> APIRouter:
             facts = {name: failure[name] for name in ("status", "should_retry")}
             return "".join(numbered([{"type": "response.failed", "response": ended, **facts}]))
 
-        async def events() -> AsyncGenerator[str, None]:
-            opening = begun(body, context.request_id)
-            for kind in ("created", "in_progress"):
-                yield numbered([{"type": f"response.{kind}", "response": opening}])[0]
-            async with aclosing(
-                streams.request_events(service, context, told=told, answered=answered, failed=failed)
-            ) as rest:
-                async for text in rest:
-                    yield text
-
         if body.stream:
-            return streams.EventStream(events())
+            opening = begun(body, context.request_id)
+            first = ({"type": f"response.{kind}", "response": opening} for kind in ("created", "in_progress"))
+            ends: dict[str, Any] = {"opening": "".join(numbered(first)), "ending": ""}
+            events = streams.request_events(
+                service, context, progress=overrides.progress, answered=answered, failed=failed, **ends
+            )
+            return streams.EventStream(events)
         return JSONResponse(
             await written(bodies.triage_answer(await streams.while_connected(request, service.triage(context))))
         )

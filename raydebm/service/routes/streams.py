@@ -11,7 +11,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
-from contextlib import aclosing
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
@@ -137,22 +137,28 @@ async def request_events(
     service: TriageService,
     context: RequestContext,
     *,
-    told: Callable[[dict[str, Any]], str | None],
+    progress: str,
     answered: Callable[[TriageResponse], Awaitable[list[str]]],
     failed: Callable[[dict[str, Any]], str],
+    opening: str = "",
+    ending: str = DONE,
 ) -> AsyncGenerator[str, None]:
     """Run one request and yield its events. Closing the generator cancels the work upstream.
 
     Args:
-        told: formats the facts of a progress event; returns None to skip it.
+        progress: form of progress events, as in ``ChatOverrides``. OpenAI's client parses events of any name as chunks.
+        opening: events before the work begins.
+        ending: end of the stream.
     """
-    progress: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-    work = asyncio.create_task(service.triage(context, _Progress(context, progress.put_nowait)))
-    work.add_done_callback(lambda _: progress.put_nowait(None))
+    coming: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+    work = asyncio.create_task(service.triage(context, _Progress(context, coming.put_nowait)))
+    work.add_done_callback(lambda _: coming.put_nowait(None))
     try:
-        while (facts := await progress.get()) is not None:
-            if (text := told(facts)) is not None:
-                yield text
+        if opening:
+            yield opening
+        while (facts := await coming.get()) is not None:
+            if progress != "none":
+                yield progress_event(facts, named=progress == "events")
         for text in await answered(triage_answer(await work)):
             yield text
     except RaydebmError as error:
@@ -164,20 +170,14 @@ async def request_events(
         yield failed(stream_error(ServiceError(message, 500, "internal")))
     finally:
         await _ended(work)
+    if ending:
+        yield ending
 
 
 def stream_error(error: ServiceError) -> dict[str, Any]:
     """The error's body with its status and ``X-Should-Retry``, because the HTTP headers have been sent."""
     body = error_body(str(error), status=error.status, code=error.code, param=error.param)
     return {**body, "status": error.status, "should_retry": should_retry(error)}
-
-
-async def ended_by_done(events: AsyncGenerator[str, None]) -> AsyncGenerator[str, None]:
-    """The events, followed by OpenAI's end of a stream."""
-    async with aclosing(events):
-        async for text in events:
-            yield text
-    yield DONE
 
 
 def progress_event(facts: dict[str, Any], *, named: bool) -> str:
@@ -281,13 +281,7 @@ def triage_routes(service: TriageService) -> APIRouter:
         )
         if not body.stream:
             return triage_answer(await while_connected(request, service.triage(context)))
-        events = request_events(
-            service,
-            context,
-            told=lambda facts: progress_event(facts, named=True),
-            answered=result,
-            failed=lambda error: event_text(error, ERROR_EVENT),
-        )
-        return EventStream(ended_by_done(events))
+        failed = partial(event_text, name=ERROR_EVENT)
+        return EventStream(request_events(service, context, progress="events", answered=result, failed=failed))
 
     return router
