@@ -21,7 +21,7 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 50_140,
+    "source lines": 50_120,
     "modules": 307,
     "test lines": 38_670,
     "benchmark lines": 2_510,
