@@ -163,22 +163,20 @@ def test_a_trip_in_plain_words_is_refused_with_what_to_send(task):
 
 
 @pytest.mark.parametrize(
-    ("text", "repairs"),
+    "text",
     [
-        ("{plan}", []),
-        ("Here it is:\n```json\n{plan}\n```\nEnjoy!", []),
-        ("<think>[{{'day': 1}}]</think>{plan}", []),
-        ("{python}", ["single quotes"]),
-        ("{trailing}", ["trailing comma"]),
-        ('{{"plan": {plan}}}', ["the list is under the key 'plan'"]),
-        ("{apart}", ["day objects without a list around them"]),
-        ("{commented}", ["comment"]),
-        ("{other}\nBetter:\n{plan}", ["2 plans in the text, the last one counts"]),
-        ("{plan}\nAgain:\n{plan}", []),
+        "Here it is:\n```json\n{plan}\n```\nEnjoy!",
+        "<think>[{{'day': 1}}]</think>{plan}",
+        "{python}",
+        "{trailing}",
+        '{{"plan": {plan}}}',
+        "{apart}",
+        "{commented}",
+        "{other}\nBetter:\n{plan}",
     ],
-    ids=["bare", "fenced", "thought", "python", "trailing", "wrapped", "apart", "comment", "corrected", "repeated"],
+    ids=["fenced", "thought", "python", "trailing", "wrapped", "apart", "comment", "corrected"],
 )
-def test_a_plan_is_found_and_repairs_are_said(text, repairs):
+def test_a_plan_is_found_however_it_is_written(text):
     plan, rendered = good_plan(), render_plan(good_plan())
     forms = {
         "plan": rendered,
@@ -188,9 +186,14 @@ def test_a_plan_is_found_and_repairs_are_said(text, repairs):
         "commented": rendered.replace("[", "[ // the days\n", 1),
         "other": render_plan(plan[:2]),
     }
-    reading = read_plan(text.format(**forms))
-    assert reading.plan == plan
-    assert list(reading.repairs) == repairs
+    assert read_plan(text.format(**forms)).plan == plan
+
+
+def test_a_string_in_single_quotes_may_hold_every_other_mark():
+    text = r"""[{'day': 1, 'lunch': 'd' "Curry" House, \u0042ree', 'dinner': 'it\'s, Bree', 'attraction': "a\d"}]"""
+    assert read_plan(text).plan == [
+        {"day": 1, "lunch": 'd\' "Curry" House, Bree', "dinner": "it's, Bree", "attraction": "ad"}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -212,32 +215,27 @@ def test_a_key_that_comes_twice_with_two_values_is_no_plan():
     assert read_plan('[{"day": 1, "lunch": "A, Bree", "lunch": "B, Bree", "dinner": "-"}]').plan is None
 
 
-def test_an_unfinished_list_is_no_plan_of_its_finished_days():
-    reading = read_plan(render_plan(good_plan())[:-1])
-    assert reading.plan is None or "day objects without a list around them" in reading.repairs
+def test_an_unfinished_list_is_read_as_days_without_a_list():
+    assert read_plan(render_plan(good_plan())[:-1]).plan == good_plan()
+    assert read_plan(render_plan(good_plan())[:-2]).plan == good_plan()[:-1]
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "expected", "repair"),
+    ("field", "value", "expected"),
     [
-        ("attraction", ["A, Bree", "B, Bree"], "A, Bree;B, Bree;", "day 2: list of attractions joined"),
-        ("lunch", None, "-", "day 2: lunch null read as '-'"),
-        ("lunch", ["A, Bree"], "A, Bree", "day 2: lunch taken out of a list"),
-        ("lunch", {"name": "A"}, None, "day 2: lunch is not text and was left out"),
-        ("lunch", 7, None, "day 2: lunch is not text and was left out"),
+        ("attraction", ["A, Bree", "B, Bree"], "A, Bree;B, Bree;"),
+        ("lunch", None, "-"),
+        ("lunch", ["A, Bree"], "A, Bree"),
+        ("lunch", {"name": "A"}, None),
     ],
 )
-def test_values_of_other_kinds_are_repaired_or_left_out_and_said(field, value, expected, repair):
-    reading = read_plan(json.dumps([{**good_plan()[1], field: value}]))
-    assert reading.plan[0].get(field) == expected
-    assert reading.repairs == (repair,)
+def test_values_of_other_kinds_are_read_or_left_out(field, value, expected):
+    assert read_plan(json.dumps([{**good_plan()[1], field: value}])).plan[0].get(field) == expected
 
 
-def test_repairs_stand_in_the_labels_reason(task, tmp_path):
-    assert "read after repairs: single quotes" in judged(task, tmp_path, repr(good_plan())).reason
-
-
-@pytest.mark.parametrize("piece", ["[", "[{", '["', "['a' ", "{'a':", "[//\n", '[{"lunch":"a","dinner":"b"},', "'a\\"])
+@pytest.mark.parametrize(
+    "piece", ["[", "[{", '["', "['a' ", "{'a':", "[//\n", "{'a ", "['\\' ", '[{"lunch":"a","dinner":"b"},', "'a\\"]
+)
 def test_hostile_texts_are_read_in_bounded_time(piece):
     started = time.thread_time()
     read_plan(piece * (200_000 // len(piece)))

@@ -139,7 +139,7 @@ class TravelPlanner:
             verdict=Verdict.INCORRECT if any(findings.values()) else Verdict.CORRECT,
             violation_score=violation_score(values),
             parts=values,
-            reason=_reason(findings, reading.repairs),
+            reason=_reason(findings),
             fields=_field_verdicts(reading.plan, findings),
         )
 
@@ -198,16 +198,15 @@ def _field_verdicts(plan: Sequence[Mapping[str, Any]], findings: Mapping[str, Se
     return {path: path not in named for path in _entries(plan)}
 
 
-def _reason(findings: Mapping[str, Sequence[Finding]], repairs: Sequence[str]) -> str:
-    """The first violations, and the repairs needed to parse the plan."""
+def _reason(findings: Mapping[str, Sequence[Finding]]) -> str:
+    """The first violations."""
     sentences = [
         f"{name}: {(finding.message or '').format_map(finding.values)}"
         for name, of_dimension in findings.items()
         for finding in of_dimension
     ]
     rest = len(sentences) - _MAX_REASONS
-    shown = [*sentences[:_MAX_REASONS], *([f"and {rest} more"] if rest > 0 else [])]
-    return "; ".join([*shown, *([f"read after repairs: {', '.join(repairs)}"] if repairs else [])])
+    return "; ".join([*sentences[:_MAX_REASONS], *([f"and {rest} more"] if rest > 0 else [])])
 
 
 def _key_part(name: str, value: Any) -> Any:
