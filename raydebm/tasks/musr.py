@@ -10,23 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any, ClassVar
 
 from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
 from raydebm.records import Gold, Problem
-from raydebm.tasks.answers import (
-    LABEL,
-    LATEX_TEXT,
-    OTHER_LABEL,
-    answer_phrases,
-    boxed,
-    hash_marks,
-    json_answer,
-    label_of,
-    sentences,
-)
 from raydebm.tasks.base import TaskDefaults, required_field
+from raydebm.tasks.choices import Choices, single
 from raydebm.tasks.file_backed import Pairs, ReferenceTask, question_of, source_id_of
 from raydebm.tasks.sources import JSON_LINES, Located, Row, distinct, file_rows, hub_name, hub_rows, look_for
 
@@ -49,19 +40,14 @@ _SUBSET_OF_QUESTION = {
 
 _CHOICE_LINE = re.compile(r"\s*\(?(\d{1,2}|[A-Z])(?:[.):]|\s-)\s+(\S.*)")
 _MARKS = " \t\r\n*_`\"'$#.,;:[]{}<>|\\"
-_MAX_PHRASES = 20
-_MAX_MARK_CHARS = 300
 _SPACES = re.compile(r"\s+")
 _QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
-_ARTICLE, _WORD = re.compile(r"\A(?:the|an?)\s"), re.compile(r"\w")
-_OR = re.compile(r"\s*,?\s*(?:or|and(?!\s+not))\b")
 _CONCLUSION = re.compile(
     r"\b(?:most likely\b[^.!?]{0,60}? is|it was|so,? it(?:'s| is)"
     r"|would (?:first |most likely )?look(?: first)?(?: in| on| at| inside| under)?)\s",
     re.IGNORECASE,
 )
 _RULED_OUT = re.compile(r",\s(?:and\s)?not\b[^,;]*\Z")
-_MAX_CHOICE_CHARS = 300
 
 
 class Musr(ReferenceTask):
@@ -119,8 +105,7 @@ class Musr(ReferenceTask):
         is named by its number, its letter, or its own words. A last line in free words must name one alone, or conclude
         with it.
         """
-        number = _find_choice(text, problem.data["choices"])
-        return None if number is None else str(number)
+        return _find_choice(text, problem.data["choices"])
 
 
 def problem_of(narrative: str, question: str, choices: Sequence[str], *, source_id: str | None = None) -> Problem:
@@ -260,124 +245,18 @@ def _read_index(value: Any, num_choices: int, where: str) -> int:
 # Answers
 
 
-def _find_choice(text: str, choices: Sequence[str]) -> int | None:
-    marks = (mark.text[:_MAX_MARK_CHARS] for mark in hash_marks(text))
-    bare = [number for number in (_bare_reference(mark, len(choices)) for mark in marks) if number]
-    if bare:
-        return bare[-1]
-    for marked in (json_answer(text), boxed(text)):
-        if marked is not None:
-            return _single(_read_choice(marked, choices))
-    for phrase in _closing_phrases(text, choices):
-        named = _read_choice(phrase, choices)
-        if named:
-            return _single(named)
-    lines = [line for line in text.splitlines() if line.strip(_MARKS + "()")]
-    return _single(_read_choice(lines[-1], choices, is_marked=False)) if lines else None
+def _find_choice(text: str, texts: Sequence[str]) -> str | None:
+    numbers = [str(number) for number in range(1, len(texts) + 1)]
+    labels = {**dict(zip(numbers, numbers, strict=True)), **dict(zip(ascii_uppercase, numbers, strict=False))}
+    choices = Choices(labels, dict(zip(texts, numbers, strict=True)))
 
+    def concluded(line: str) -> str | None:
+        """The only choice after the last "the most likely murderer is", "it was", "she would look in"; without such a
+        phrase the only one that the line names."""
+        *before, said = _CONCLUSION.split(line)
+        return single(choices.named_in(_RULED_OUT.sub("", said) if before else line))
 
-def _closing_phrases(text: str, choices: Sequence[str]) -> Iterator[str]:
-    """Phrases that state the answer, the last one first. A line of hash signs counts only at the end of the text:
-    before that it is a heading."""
-    last_line = text.rstrip().rsplit("\n", 1)[-1]
-    if last_line.lstrip().startswith("####"):
-        yield last_line
-    for phrase in answer_phrases(text, of_choices=True):
-        said, *more = sentences(phrase)
-        # "1. Ana" is one name, "1. Ana had no motive" is two sentences.
-        is_label = bool(more and LABEL.fullmatch(_snippet(said)) and _plain(more[0]) in map(_plain, choices))
-        yield f"{said}. {more[0]}" if is_label else said
-
-
-def _single(named: set[int]) -> int | None:
-    return min(named) if len(named) == 1 else None
-
-
-def _bare_reference(mark: str, num_choices: int) -> int | None:
-    match = LABEL.fullmatch(_snippet(mark))
-    return _number_of(match, num_choices) if match else None
-
-
-def _read_choice(marked: str, choices: Sequence[str], *, is_marked: bool = True) -> set[int]:
-    """Choices that a short text names as the answer: none, one, or several.
-
-    Its beginning counts: a number, a letter, or a choice's own words. After a number, another choice's own words must
-    not follow alone; after either, "or" and the like must not offer another one.
-
-    Args:
-        marked: text after a mark such as "the answer is", or a sentence.
-        choices: texts of the problem's choices, in order.
-        is_marked: the text is marked as the answer. A free sentence may begin with a choice that it rules out, so there
-            a choice's own words count only as the whole beginning.
-    """
-    snippet = _snippet(marked)
-    leading = _leading_words(snippet, choices)
-    match = LABEL.match(snippet)
-    number = _number_of(match, len(choices)) if match else None
-    if match is None or number is None or (leading and len(leading[1]) == 0):
-        if not is_marked and (leading is None or _WORD.search(leading[1])):
-            return _concluded(snippet, choices)
-        if leading is None or _offers_another(leading[1], choices):
-            return _named_in(snippet, choices)
-        return {leading[0]}
-    rest = snippet[match.end() :]
-    others = {_index_of(reference, len(choices)) for reference in OTHER_LABEL.findall(rest)} - {None, number}
-    named = _named_in(rest, choices)
-    if others or (named and number not in named):
-        return {number, *named, *(other for other in others if other is not None)}
-    return {number}
-
-
-def _concluded(sentence: str, choices: Sequence[str]) -> set[int]:
-    """Choices directly after "the most likely murderer is", "it was", "she would look in", with others named after the
-    last of these; without such a phrase all that the sentence names."""
-    ends = [match.end() for match in _CONCLUSION.finditer(sentence.translate(_QUOTES))][-_MAX_PHRASES:]
-    leading = (_leading_words(sentence[end : end + _MAX_CHOICE_CHARS], choices) for end in ends)
-    said = {lead[0] for lead in leading if lead is not None}
-    return said | _named_in(_RULED_OUT.sub("", sentence[ends[-1] :]), choices) if said else _named_in(sentence, choices)
-
-
-def _leading_words(snippet: str, choices: Sequence[str]) -> tuple[int, str] | None:
-    """(choice whose own words begin the text, rest of the text.)"""
-    plain = _ARTICLE.sub("", _plain(snippet))
-    for number, choice in sorted(enumerate(map(_plain, choices), start=1), key=lambda entry: -len(entry[1])):
-        if plain.startswith(choice) and not _WORD.match(plain, len(choice)):
-            return number, plain[len(choice) :]
-    return None
-
-
-def _offers_another(rest: str, choices: Sequence[str]) -> bool:
-    """True if another choice directly follows the answer: "or maybe Ana", "/ Ana", ", Ana"."""
-    if _OR.match(rest):
-        return bool(_named_in(rest, choices))
-    return rest.lstrip()[:1] in ("/", ",", "&") and _leading_words(rest.lstrip()[1:], choices) is not None
-
-
-def _snippet(marked: str) -> str:
-    # Merge spaces: the patterns would try each of them as a beginning.
-    return _SPACES.sub(" ", LATEX_TEXT.sub("", marked).replace("{", " ").replace("}", " ").replace("**", "")).strip(
-        _MARKS
-    )
-
-
-def _number_of(match: re.Match[str], num_choices: int) -> int | None:
-    return _index_of(label_of(match), num_choices)
-
-
-def _index_of(reference: str, num_choices: int) -> int | None:
-    number = int(reference) if reference.isdecimal() else ord(reference.upper()) - ord("A") + 1
-    return number if 1 <= number <= num_choices else None
-
-
-def _named_in(text: str, choices: Sequence[str]) -> set[int]:
-    """Choices whose own words occur in the text; "kitchen" is not named by "kitchen drawer"."""
-    left = _plain(text)
-    named: set[int] = set()
-    for number, choice in sorted(enumerate(map(_plain, choices), start=1), key=lambda entry: -len(entry[1])):
-        left, count = re.subn(rf"(?<!\w){re.escape(choice)}(?!\w)", "\n", left)
-        if count:
-            named.add(number)
-    return named
+    return choices.find(text, in_free_words=concluded)
 
 
 def _plain(text: str) -> str:

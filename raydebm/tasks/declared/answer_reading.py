@@ -5,25 +5,11 @@ Out:  a JSON value in canonical form, or None; never an exception, and always in
 """
 
 import json
-import re
-from collections.abc import Mapping
 from typing import Any
 
 from raydebm.identity import canonical_json
-from raydebm.tasks.answers import (
-    LABEL,
-    LATEX_TEXT,
-    OTHER_LABEL,
-    answer_phrases,
-    boxed,
-    find_number,
-    hash_marks,
-    json_answer,
-    label_of,
-    read_number,
-    render_number,
-    sentences,
-)
+from raydebm.tasks.answers import find_number, read_number, render_number
+from raydebm.tasks.choices import Choices, bare
 from raydebm.tasks.constraints.patterns import compile_pattern
 from raydebm.tasks.constraints.schemas import MAX_DEPTH, below
 from raydebm.tasks.declared.definition import Output
@@ -32,11 +18,6 @@ _WORK_PER_CHARACTER = 20
 """Characters that failed starts of JSON may read per character of the text, so that ``{{{{`` stays cheap."""
 _MAX_READ = 50_000_000
 """Characters that the matches of one pattern may read: each of many can cost a scan of the rest of the text."""
-_BEFORE_CHOICE = re.compile(r"\A(?:the )?(?:final )?answer(?: is)?[ *_]*:?")
-_BEHIND_CHOICE = re.compile(r"[*_`'\")]*(?:\Z|\s?[,;:(]|\s[-\u2013\u2014]\s|\s(?:because|since)\b)")
-"""Allowed text after a choice at the start of a sentence; "a guess" does not begin with choice A."""
-_LISTED = re.compile(r"[a-z][.)] \S")
-_AROUND_CHOICE = " \t*_`'\"().:,;!"
 
 
 def find_answer(output: Output, text: str, choices: list[str] | None = None) -> Any | None:
@@ -55,7 +36,7 @@ def find_answer(output: Output, text: str, choices: list[str] | None = None) -> 
         number = find_number(text, fallback=True)
         return None if number is None else render_number(number)
     if output.format == "choice":
-        return _find_choice(output.choices if choices is None else choices, text)
+        return Choices({name: name for name in (output.choices if choices is None else choices)}).find(text)
     if output.format == "pattern":
         return next(filter(None, (_last_match(pattern, text) for pattern in output.patterns)), None)
     return text.strip() or None
@@ -165,82 +146,4 @@ def _wants_array(output: Output) -> bool:
 
 def named_choice(choices: list[str], text: str) -> str | None:
     """The choice that is the whole text, ignoring case and surrounding marks."""
-    return {_bare(choice): choice for choice in choices}.get(_bare(text))
-
-
-def _find_choice(choices: list[str], text: str) -> str | None:
-    """Find the choice by the strongest mark, the last of its kind: a line of hash signs with only a choice; an "answer"
-    field or a box, which decide even without a choice in them; "the answer is ..."; the last line.
-
-    Hash signs also begin headings. They decide alone only in the last line.
-    """
-    known = {_bare(choice): choice for choice in choices}
-    lines = [line for line in text.splitlines() if line.strip()]
-    if not lines:
-        return None
-    if lines[-1].lstrip().startswith("####"):
-        text = lines[-1]
-        known_label = _labelled(_BEFORE_CHOICE.sub("", _bare(text.partition("####")[2])), known)
-        if known_label is not None:
-            return _single(known_label)
-    marked = (_marked_choice(mark, known) for mark in reversed([mark.text for mark in hash_marks(text)]))
-    marked_choice = next((choice for choice in marked if choice is not None), None)
-    if marked_choice is not None:
-        return marked_choice
-    for decisive in (json_answer(text), boxed(text)):
-        if decisive is not None:
-            bare = _bare(LATEX_TEXT.sub("", decisive).strip(" {}"))
-            return known.get(bare, _single(_labelled(bare, known)))
-    said = _said(text, known)
-    return known.get(_bare(lines[-1]), _listed(lines, known)) if said is None else said
-
-
-def _labelled(text: str, known: Mapping[str, str]) -> set[str] | None:
-    """Choices whose letter or number begins the unmarked text ("b) Paris", "option b"), or is offered after that; None
-    without such a label."""
-    match = LABEL.match(text)
-    label = label_of(match).casefold() if match else ""
-    if match is None or label not in known:
-        return None
-    others = (other.casefold() for other in OTHER_LABEL.findall(text, match.end()))
-    return {known[label], *(known[other] for other in others if other in known)}
-
-
-def _single(choices: set[str] | None) -> str | None:
-    return min(choices) if choices and len(choices) == 1 else None
-
-
-def _listed(lines: list[str], known: Mapping[str, str]) -> str | None:
-    """The choice whose letter begins the last line, "B. Paris"; None if the lines before it list others in this
-    form."""
-    *before, last = ((_LISTED.match(_bare(line)) or [""])[0][:1] for line in lines[-2:])
-    return known.get(last) if last and not any(before) else None
-
-
-def _marked_choice(mark: str, known: Mapping[str, str]) -> str | None:
-    """The only choice after hash signs, or after "final answer:" there."""
-    bare = _bare(mark)
-    return known.get(bare, known.get(_bare(_BEFORE_CHOICE.sub("", bare))))
-
-
-def _said(text: str, known: Mapping[str, str]) -> str | None:
-    """The choice after the last "the answer is ..." that names any; None if it names another one too."""
-    longest_first = sorted(filter(None, known), key=len, reverse=True)
-    naming = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?!\w)")
-    for phrase in answer_phrases(text, of_choices=True):
-        if _bare(phrase) in known:
-            return known[_bare(phrase)]
-        sentence = _bare(sentences(phrase)[0])
-        labelled = _labelled(sentence, known)
-        if labelled is not None:
-            return _single(labelled)
-        named = {match[0] for match in naming.finditer(sentence)}
-        if named:
-            first = naming.match(sentence)
-            is_said = len(named) == 1 and first and _BEHIND_CHOICE.match(sentence, first.end())
-            return known[named.pop()] if is_said else None
-    return None
-
-
-def _bare(text: str) -> str:
-    return " ".join(text.strip(_AROUND_CHOICE).casefold().split())
+    return {bare(choice): choice for choice in choices}.get(bare(text))
