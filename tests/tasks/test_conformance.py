@@ -255,11 +255,6 @@ def parts(value: Any) -> list[Any]:
 
 
 @every_task
-def test_has_a_case_here(name):
-    assert name in CASES
-
-
-@every_task
 def test_follows_the_protocol_and_knows_its_name(name):
     task = get_task(name)
     assert isinstance(task, Task)
@@ -271,11 +266,6 @@ def test_loads_every_row_and_pairs_problems_with_their_gold(name):
     assert len(loaded(name)) == len(CASES[name].rows())
     assert all(problem.problem_id == gold.problem_id for problem, gold in loaded(name))
     assert {record.task for pair in loaded(name) for record in pair} == {name}
-
-
-@every_task
-def test_ids_are_unique(name):
-    assert len({problem.problem_id for problem, _ in loaded(name)}) == len(loaded(name))
 
 
 @every_task

@@ -37,10 +37,6 @@ def _database(shared_data, monkeypatch):
     monkeypatch.setenv("RAYDEBM_TRAVELPLANNER_DB", str(shared_data / "travelplanner" / "database"))
 
 
-def test_every_built_in_task_has_published_problems_here():
-    assert set(SOURCES) == set(BUILT_IN)
-
-
 @every_task
 def test_ids_are_unique(name, shared_data):
     ids = [problem.problem_id for problem, _ in loaded(name, shared_data)]

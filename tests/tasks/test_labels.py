@@ -17,7 +17,8 @@ class Checker:
         if text == "crash":
             raise RecursionError("too deep")
         if text.startswith("part "):
-            return Judgement(verdict=Verdict.INCORRECT, violation_score=0.5, parts={"budget": float(text.split()[1])})
+            parts = {"budget": float(text.split()[1])}
+            return Judgement(verdict=Verdict.INCORRECT, violation_score=0.5, severity=5, parts=parts)
         if text.startswith("score "):
             return Judgement(verdict=Verdict.INCORRECT, violation_score=float(text.split()[1]))
         return Judgement(verdict=Verdict.CORRECT if text == gold.value["answer"] else Verdict.INCORRECT, reason="seen")
@@ -37,20 +38,9 @@ def test_the_checkers_verdict_is_the_label(text, verdict):
     assert (label.candidate_id, label.problem_id, label.verdict, label.reason) == ("c", "p", verdict, "seen")
 
 
-def test_the_severity_is_kept():
-    class Severe(Checker):
-        def judge(self, problem, gold, text):
-            return Judgement(verdict=Verdict.INCORRECT, severity=5)
-
-    assert label_candidate(Severe(), PROBLEM, GOLD, candidate("no")).severity == 5
-
-
-def test_the_violation_score_is_kept():
-    assert label_candidate(Checker(), PROBLEM, GOLD, candidate("score 0.25")).violation_score == 0.25
-
-
-def test_the_parts_of_the_violation_score_are_kept():
-    assert label_candidate(Checker(), PROBLEM, GOLD, candidate("part 0.75")).parts == {"budget": 0.75}
+def test_severity_violation_score_and_its_parts_are_kept():
+    label = label_candidate(Checker(), PROBLEM, GOLD, candidate("part 0.75"))
+    assert (label.severity, label.violation_score, label.parts) == (5, 0.5, {"budget": 0.75})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from raydebm.records import Candidate, Verdict
 from raydebm.tasks.labels import label_candidate
 from raydebm.tasks.libraries import LibraryError, LibraryProcess
 from raydebm.tasks.reasoning_gym import ReasoningGym
-from raydebm.tasks.reasoning_gym.library import entries_of, is_installed, score_of
+from raydebm.tasks.reasoning_gym.sources import entries_of, is_installed, score_of
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="needs reasoning-gym (pip install 'raydebm[reasoning-gym]')")
 
@@ -83,7 +83,7 @@ def test_no_formula_is_evaluated_as_code(tmp_path, dataset, attack):
 
 
 def test_a_verifier_that_computes_on_and_on_is_ended_and_the_next_call_works(monkeypatch):
-    monkeypatch.setattr("raydebm.tasks.reasoning_gym.library.SCORE_CPU_S", 2.0)
+    monkeypatch.setattr("raydebm.tasks.reasoning_gym.sources.SCORE_CPU_S", 2.0)
     with pytest.raises(LibraryError, match="more than 2 s of CPU time"):
         scored("simple_integration", "9**9**9**9")
     question, answer = entries_of("simple_integration", CONFIG).questions[0]

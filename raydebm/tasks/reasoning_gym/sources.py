@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,7 @@ from urllib.parse import parse_qsl
 from raydebm.errors import TaskDataError
 from raydebm.identity import canonical_json, content_id, seed_for
 from raydebm.tasks.base import required_field
-from raydebm.tasks.libraries import LibraryError
-from raydebm.tasks.reasoning_gym.library import entries_of, is_installed
+from raydebm.tasks.libraries import LibraryError, library
 from raydebm.tasks.sources import JSON_LINES, check_split, file_rows, local_file
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 SPLITS = ("train", "test")
 DEFAULT_SIZE = 100
 """Number of generated entries per data set, before they are divided into splits."""
+
+SCORE_CPU_S, ENTRIES_CPU_S = 10.0, 120.0
+"""Limits of one score, and of generating one data set."""
 
 _GENERATE = re.compile(r"generate:(?P<names>[a-z0-9_]+(?:,[a-z0-9_]+)*)(?:\?(?P<settings>[a-z0-9_=&]*))?")
 _FORM = "generate:countdown,graph_color?size=200&seed=1"
@@ -210,3 +213,41 @@ def _indices_of(dataset: str, config: str) -> Mapping[str, int]:
     """
     entries = entries_of(dataset, json.loads(config))
     return {text.strip(): index for index, (text, _) in enumerate(entries.questions)}
+
+
+# ---- the optional package reasoning-gym: its questions and its verifiers ---------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The entries of a data set, in order."""
+
+    category: str
+    questions: tuple[tuple[str, str], ...]
+    """(question, answer)."""
+
+
+@functools.cache
+def is_installed() -> bool:
+    """True if the package reasoning-gym can be imported."""
+    return find_spec("reasoning_gym") is not None
+
+
+def entries_of(dataset: str, config: Mapping[str, Any]) -> Entries:
+    """Generate a data set.
+
+    Raises:
+        LibraryError: there is no such data set, it refuses the config, or it takes too long.
+    """
+    reply = library("reasoning-gym").ask({"entries": dataset, "config": dict(config)}, cpu_s=ENTRIES_CPU_S)
+    return Entries(reply["category"], tuple((question, answer) for question, answer in reply["entries"]))
+
+
+def score_of(dataset: str, config: Mapping[str, Any], index: int, *, question: str, answer: str) -> float:
+    """Score in [0, 1] of the data set's verifier for an answer to one of its entries.
+
+    Raises:
+        LibraryError: it took too long or failed, or this version has another question at the index.
+    """
+    request = {"score": dataset, "config": dict(config), "index": index, "question": question, "answer": answer}
+    return float(library("reasoning-gym").ask(request, cpu_s=SCORE_CPU_S)["score"])
