@@ -1,7 +1,7 @@
 """Find the itinerary in a completion and bring it into canonical form.
 
 In:   any text.
-Out:  a PlanReading: the plan (a list of day objects) or the reason why there is none.
+Out:  a PlanReading: the plan (a list of day objects) or why the text has no plan.
 Does not know: problems, catalogues, gold.
 
 Canonical: ``[{"day": 1, "current_city": "...", "transportation": "...", ...}, ...]``, days in ascending order, fields
