@@ -368,6 +368,19 @@ def test_threads_get_their_own_answers():
 # Labels
 
 
+@pytest.mark.parametrize(
+    ("text", "verdict", "reason"),
+    [
+        ("\\boxed{0.5}", Verdict.CORRECT, ""),
+        ("\\boxed{0.4}", Verdict.INCORRECT, "answered 0.4, not \\frac{1}{2}"),
+    ],
+)
+def test_judge(task, text, verdict, reason):
+    gold = Gold(task="math500", problem_id="p", value={"answer": "\\frac{1}{2}"})
+    judgement = task.judge(problem_of("What is $1/2$?"), gold, text)
+    assert (judgement.verdict, judgement.reason) == (verdict, reason)
+
+
 def relabelled(folder, problems, pool, *, every=1):
     """(row, verdict) of a recorded pool, or of every so-manieth of its rows from the first on."""
     task = Math500()
