@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 50_120,
+    "source lines": 49_890,
     "modules": 307,
-    "test lines": 38_670,
+    "test lines": 38_570,
     "benchmark lines": 2_510,
     "client lines": 430,
     "document lines outside docs/log": 5_705,
-    "tracked bytes": 15_950_000,
+    "tracked bytes": 15_930_000,
     "recipe keys": 169,
     "service arguments": 28,
     "commands": 16,
