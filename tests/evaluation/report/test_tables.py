@@ -78,6 +78,7 @@ def test_selectors_by_share_right(plain):
     written = markdown_table(table).splitlines()
     assert written[1] == "|---|---:|---:|---:|---:|---:|"
     assert written[2].startswith("| **energy (paper)** | **50.0 [")
+    assert written[2].endswith("|  | **2** | **0** |")
 
 
 def test_selectors_by_violation(graded):
@@ -232,6 +233,10 @@ def test_tables_of_a_study(plain, make_pool):
     sizes = by_title["Candidates per problem (N)"]
     assert sizes.headers[:4] == ("n", "energy (paper)", "mu only", "random")
     assert cells(sizes)[0][:4] == ("1", "50.0", "50.0", "50.0")
+    # Cut off: no finish reason is known. Both the selections and the correct candidates are g's.
+    assert row(by_title["Generators"], "g") == (
+        "g", "2", "0", "50.0", "0", "4", "-", "-", "100.0", "100.0", "0.00", "100.0",
+    )  # fmt: skip
     lambdas = by_title["Lambda and the two terms"]
     assert [cells(lambdas)[place][0] for place in lambdas.emphasised] == ["1"]
     assert row(by_title["The pool"], "candidates per problem")[1] == "2"

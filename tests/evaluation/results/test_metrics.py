@@ -102,6 +102,12 @@ def test_pass_at_n_by_energy_and_by_chance(make_pool):
     np.testing.assert_allclose(pass_at_n_by_chance(pool, max_n=5)[0], [0.25, 0.5, 0.75, 1.0, 1.0])
 
 
+def test_one_labelled_candidate_is_found_by_chance_as_often_as_it_is_right(make_pool):
+    pools = [make_pool((label, {}), (None, {}), problem_id=str(label)) for label in (1, 0, None)]
+
+    np.testing.assert_equal(pass_at_n_by_chance(table_of(pools), max_n=2), [[1, 1], [0, 0], [math.nan, math.nan]])
+
+
 def test_picks_carry_sigma_and_label_of_the_selected(make_pool):
     pools = [
         make_pool((1, {"members": (0.0, 2.0)}), (0, {"members": (3.0, 3.0)})),

@@ -15,7 +15,8 @@ from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.evaluation.studies.generators import generator_rows, pool_kinds
 from raydebm.evaluation.studies.overview import example_of, overview, training_pool
 from raydebm.evaluation.studies.scorers import ScoredRun, judge_agreement, rated_picks, transfer
-from raydebm.evaluation.studies.sizes import ensemble_sizes, pool_sizes, subsets
+from raydebm.evaluation.studies.sizes import ensemble_sizes, of_votes, pool_sizes, subsets
+from raydebm.evaluation.studies.study import ridges
 from raydebm.evaluation.studies.two_terms import decomposition, lambda_sweep, variance_partition
 
 
@@ -104,6 +105,15 @@ def test_the_whole_pool_votes_as_the_selector_does(make_pool):
     last = pool_sizes(table_of([pool]), lambda_=1.0, bootstrap=bootstrap([pool]), seed=0)[-1]
 
     assert last.pass_at_1["majority vote"].value == 0.5
+
+
+def test_whole_pools_of_different_sizes_vote(make_pool):
+    pools = [
+        make_pool((1, {"key": "x"}), (0, {"key": "y"}), (0, {"key": "y"}), problem_id="p"),
+        make_pool((1, {"key": "x"}), problem_id="q"),
+    ]
+
+    assert of_votes(table_of(pools), None, 3, seed=0)[0].tolist() == [0.0, 1.0]
 
 
 def test_what_cannot_be_selected_loses_and_a_smaller_pool_is_used_whole(make_pool):
@@ -366,6 +376,25 @@ def test_dimensions_of_labels_by_selector(make_pool):
         ("budget", [pytest.approx(0.4), 0.2]),
         ("diversity", [pytest.approx(0.2), 0.0]),
     ]
+
+
+def test_parts_of_labels_keep_their_order(make_pool):
+    pool = table_of([make_pool((0, {"members": (0.0,)}), violations=[0.5], dimensions=[{"time": 0.1, "budget": 0.9}])])
+
+    table = dimension_table(pool, standard_selectors(pool, lambda_=1.0)[:1], bootstrap([pool]))
+    assert [(name, values[0].value) for name, values in table.rows] == [("time", 0.1), ("budget", 0.9)]
+
+
+def test_ridges_are_shares_of_each_class_in_common_bins(make_pool):
+    given = [(1, 0.0, "g"), (0, 1.0, "g"), (0, 1.0, "h")]
+    pool = make_pool(*((label, {"members": (mu,), "generator": name}) for label, mu, name in given))
+
+    every, g, h = ridges(table_of(pool))
+
+    assert (every.name, every.num_correct, every.num_incorrect, len(every.edges)) == ("all", 1, 2, 33)
+    assert (every.correct[0], sum(every.correct), every.incorrect[-1], sum(every.incorrect)) == (1.0, 1.0, 1.0, 1.0)
+    assert (g.num_incorrect, h.num_correct, h.correct, h.edges) == (1, 0, (), every.edges)
+    assert ridges(table_of(make_pool((1, {})))) == ()
 
 
 def test_a_rule_that_chooses_nothing_has_all_parts_of_the_violation(make_pool):
