@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import bootstrap as scipy_bootstrap
 
 from raydebm.cpus import usable_cpus
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, on_all_cpus, weighted_auroc
@@ -20,18 +19,6 @@ def test_the_same_seed_gives_the_same_resamples_and_another_does_not():
 
     assert (one == same).all()
     assert (one != other).any()
-
-
-def test_mean_interval_agrees_with_scipy():
-    values = np.random.default_rng(0).random(200)
-    expected = scipy_bootstrap(
-        (values,), np.mean, n_resamples=4000, method="percentile", random_state=np.random.default_rng(1)
-    ).confidence_interval
-
-    estimate = Bootstrap.of(200, num_bootstrap=4000, seed=0).mean(values)
-
-    assert estimate.value == pytest.approx(values.mean())
-    assert (estimate.low, estimate.high) == pytest.approx((expected.low, expected.high), abs=0.004)
 
 
 def test_a_constant_has_no_width():
