@@ -23,10 +23,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 49_890,
     "modules": 307,
-    "test lines": 38_570,
+    "test lines": 38_590,
     "benchmark lines": 2_510,
     "client lines": 430,
-    "document lines outside docs/log": 5_705,
+    "document lines outside docs/log": 5_710,
     "tracked bytes": 15_930_000,
     "recipe keys": 169,
     "service arguments": 28,
