@@ -10,12 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+from tiny_service_run import recorded_passes
 
-from raydebm.decision.feedback import feedback_messages
 from raydebm.decision.policy import Policy
-from raydebm.decision.sampling.checks import check_candidate
-from raydebm.generators.requests import answered
-from raydebm.records import GenerationRequest, Sampling, ScoredCandidate
 from raydebm.run.tables import CANDIDATES
 from raydebm.service.ray.app import start_local
 from raydebm.service.ray.shutdown import stop_serve
@@ -56,7 +53,8 @@ def complete(run, recipe, *, live_run, babbler):
     """
     shutil.copytree(Path(live_run) / "scorer", Path(run.root) / "scorer")
     task = task_of(recipe.task)
-    rows = _recorded(task)
+    problem = task.problem_from_text(json.dumps(TYPED))
+    rows = recorded_passes(task, problem, "scripted", [GREEDY_REFUND], [FAIR_REFUND])
     run.write_records(CANDIDATES, rows, "pool.parquet")
     generators = [
         {"kind": "recorded", "name": "scripted", "pool": run.uri("pool.parquet"), "model": "scripted"},
@@ -90,23 +88,3 @@ def asked(run_dir, *, port, records):
 
 def _post(url, path, body):
     return httpx.post(f"{url}{path}", json=body, timeout=240)
-
-
-def _recorded(task):
-    """What the model «scripted» says to the typed problem, and after the feedback about that."""
-    problem = task.problem_from_text(json.dumps(TYPED))
-    first = answered(_request(task, problem, task.messages(problem), pass_index=1), GREEDY_REFUND)
-    best = ScoredCandidate(candidate=first, report=check_candidate(task, problem, first), energies=None)
-    return [first, answered(_request(task, problem, feedback_messages(task, problem, best), pass_index=2), FAIR_REFUND)]
-
-
-def _request(task, problem, messages, *, pass_index):
-    return GenerationRequest(
-        task=task.name,
-        problem_id=problem.problem_id,
-        generator="scripted",
-        messages=messages,
-        sampling=Sampling(),
-        seed=0,
-        pass_index=pass_index,
-    )

@@ -7,7 +7,9 @@ from raydebm.decision.feedback import feedback_messages
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.generators.requests import TokenUsage, answered
+from raydebm.records import GenerationRequest, Sampling, ScoredCandidate
 from raydebm.run.directory import RunDir
+from raydebm.run.tables import CANDIDATES
 from raydebm.tasks import get_task
 
 
@@ -85,6 +87,25 @@ def make_ensemble(folder, encoder):
     write_ensemble(folder, trained, {"name": "live"})
 
 
+def recorded_passes(task, problem, generator, first, second):
+    """What a recorded generator says in pass 1, and in pass 2 after the feedback about its first text."""
+
+    def said(texts, messages, pass_index):
+        request = {"task": task.name, "problem_id": problem.problem_id, "generator": generator, "messages": messages}
+        return [
+            answered(
+                GenerationRequest(**request, sampling=Sampling(), seed=0, pass_index=pass_index, sample_index=index),
+                text,
+                usage=TokenUsage(completion_tokens=5),
+            )
+            for index, text in enumerate(texts)
+        ]
+
+    answers = said(first, task.messages(problem), 1)
+    best = ScoredCandidate(candidate=answers[0], report=check_candidate(task, problem, answers[0]), energies=None)
+    return answers + said(second, feedback_messages(task, problem, best), 2)
+
+
 def make_run(folder, encoder, babbler):
     """A recorded generator that is wrong in pass 1 and right in pass 2, a random Llama, and an ensemble.
 
@@ -95,39 +116,13 @@ def make_run(folder, encoder, babbler):
     Returns:
         The run directory's path.
     """
-    from raydebm.records import Candidate, GenerationRequest, Sampling, ScoredCandidate
-    from raydebm.run.tables import CANDIDATES
-
     run = RunDir(str(folder / "run"))
     make_ensemble(folder / "run" / "scorer", encoder)
     task = get_task("knights_knaves")
     problem = task.problem_from_text(PUZZLE)
-    selected = Candidate(
-        candidate_id="wrong", task=task.name, problem_id=problem.problem_id, generator="wrong-then-right", text=WRONG
+    recorded = recorded_passes(
+        task, problem, "wrong-then-right", *([f"{text} #({index})" for index in range(2)] for text in (WRONG, RIGHT))
     )
-    report = check_candidate(task, problem, selected)
-    chats = {
-        1: task.messages(problem),
-        2: feedback_messages(task, problem, ScoredCandidate(candidate=selected, report=report, energies=None)),
-    }
-    recorded = [
-        answered(
-            GenerationRequest(
-                task=problem.task,
-                problem_id=problem.problem_id,
-                generator="wrong-then-right",
-                messages=chats[pass_index],
-                sampling=Sampling(),
-                seed=0,
-                pass_index=pass_index,
-                sample_index=index,
-            ),
-            f"{text} ({index})".replace("} (", "} #("),
-            usage=TokenUsage(completion_tokens=5),
-        )
-        for pass_index, text in ((1, WRONG), (2, RIGHT))
-        for index in range(2)
-    ]
     pool = folder / "run" / "pool.parquet"
     run.write_records(CANDIDATES, recorded, "pool.parquet")
     live_recipe = {

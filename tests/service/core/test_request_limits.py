@@ -254,9 +254,6 @@ def test_a_backend_that_breaks_after_the_first_candidate_is_not_fatal(triage, sl
     assert named(answer)["bo"].error == "generator replicas died 6 times in a row"
 
 
-# ---- what is told ----------------------------------------------------------------------------------------------------
-
-
 # ---- what is stored --------------------------------------------------------------------------------------------------
 
 

@@ -88,6 +88,3 @@ def test_styles_load_nothing(name):
     text = static_files()[name].content.decode()
     assert "@import" not in text
     assert "url(" not in text
-
-
-# ---- colours --------------------------------------------------------------------------------------------------------

@@ -80,9 +80,6 @@ def test_a_task_is_added_and_taken_out_by_user_config(two_runs):
     assert removed.tasks == ("knights_knaves",)
 
 
-# ---- the ingress, without Ray ---------------------------------------------------------------------------------------
-
-
 # ---- the application ------------------------------------------------------------------------------------------------
 
 

@@ -88,9 +88,6 @@ def test_too_many_reads_are_refused_for_now(client, monkeypatch):
     assert (reply.status_code, reply.json()["error"]["code"]) == (503, "overloaded")
 
 
-# ---- who may see them ---------------------------------------------------------------------------------------------
-
-
 # ---- one decision -------------------------------------------------------------------------------------------------
 
 

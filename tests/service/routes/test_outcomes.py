@@ -214,9 +214,6 @@ def test_replicas_whose_clocks_differ_agree(tmp_path):
         assert log.verdicts().to_pylist() == [{"record_id": "a", "outcome": "wrong", "disputed": True}]
 
 
-# ---- lists ---------------------------------------------------------------------------------------------------------
-
-
 # ---- live accuracy -------------------------------------------------------------------------------------------------
 
 

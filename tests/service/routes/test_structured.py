@@ -122,6 +122,3 @@ def test_endpoints_are_offered_the_tasks_own_schema(declared_recipe):
     assert format_for_endpoints(ResponseFormat(type="json_object"), get_task("gsm8k")) == {"type": "json_object"}
     assert format_for_endpoints(None, task) is None
     assert json_form(None) is None
-
-
-# ---- on_abstain: text ------------------------------------------------------------------------------------------------
