@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 49_890,
     "modules": 307,
-    "test lines": 38_590,
+    "test lines": 38_550,
     "benchmark lines": 2_510,
     "client lines": 430,
     "document lines outside docs/log": 5_710,
