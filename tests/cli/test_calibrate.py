@@ -50,9 +50,3 @@ def test_a_replaced_posterior_is_told_from_the_papers_rule_that_was_calibrated(s
 
     assert "What follows was found for the calibrated policy, and does not hold for the one in force" in printed
     assert "The paper's rule decides" in printed
-
-
-def test_the_papers_rule_is_shown_without_a_remark(shown):
-    printed = shown(Policy(rule="paper"), is_fitted=False)
-
-    assert "took its place" not in printed

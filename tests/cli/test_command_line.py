@@ -74,12 +74,6 @@ def test_the_version_is_shown(command):
     assert (done.returncode, done.stdout) == (0, f"raydebm {__version__}\n")
 
 
-def test_unknown_task_is_named_with_the_nearest(command, recipe):
-    done = command("run", "--config", recipe(), "--task", "gms8k")
-
-    assert_one_clear_error(done, "'gms8k'.*did you mean 'gsm8k'")
-
-
 def test_missing_recipe_is_named(command):
     assert_one_clear_error(command("run", "--config", "nowhere.yaml"), "nowhere.yaml.*does not exist")
 
@@ -125,12 +119,6 @@ def test_seeds_that_are_not_clear_are_refused_before_ray_is_started(command, rec
     process = command("seeds", "--config", recipe(), "--folds", "3", *flags)
     assert process.returncode == 2
     assert message in process.stderr
-
-
-def test_a_single_fold_is_refused(command, recipe):
-    process = command("seeds", "--config", recipe(), "--folds", "1")
-    assert process.returncode == 2
-    assert "--folds" in process.stderr
 
 
 def test_a_job_file_takes_the_same_flags(repository):

@@ -47,10 +47,6 @@ def test_an_abstention_without_a_selection_was_right():
     assert names([outcome("nothing parsed", Decision.ABSTAIN, None)]) == {"abstain": "nothing parsed"}
 
 
-def test_kinds_that_do_not_occur_are_left_out():
-    assert names([outcome("accepted wrongly", Decision.ACCEPT, "wrong")]) == {}
-
-
 @pytest.mark.parametrize(
     ("decision", "passes", "as_replayed"), [("accept", 2, True), ("accept", 1, False), ("abstain", 2, False)]
 )
@@ -67,11 +63,6 @@ def test_facts_say_whether_the_service_decided_as_the_replay(decision, passes, a
         "first_selection_correct": False,
         "last_selection_correct": True,
     }
-
-
-def test_a_folder_in_place_of_the_json_file_costs_no_training(tmp_path):
-    with pytest.raises(ConfigError, match="is a folder; give a file in it"):
-        demo(run_dir=str(tmp_path / "run"), port=0, json_file=tmp_path)
 
 
 def test_a_folder_for_the_json_file_that_does_not_exist_costs_no_training(tmp_path):

@@ -235,11 +235,6 @@ def test_a_generator_knows_which_problems_it_can_answer(pool):
     assert [generator.answers(problem_id) for problem_id in ("p", "q", "r")] == [False, True, False]
 
 
-def test_a_source_id_joins_when_the_problems_are_given(pool):
-    [reply] = replay(pool(line("source/q", text="found")), request("q"), problems=[Q])
-    assert reply.text == "found"
-
-
 def test_what_was_not_recorded_is_a_candidate_with_an_error(pool):
     replies = replay(pool(line(sample=0)), request(), request(sample=5), request(pass_index=2))
     assert [reply.error is None for reply in replies] == [True, False, False]

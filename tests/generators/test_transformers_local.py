@@ -5,7 +5,6 @@ import threading
 
 import pytest
 import torch
-from aiohttp import web
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoTokenizer,
@@ -16,11 +15,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from raydebm.config import OpenAIGenerator, TransformersGenerator
-from raydebm.embedded import embedded_path
-from raydebm.errors import GenerationError, UnknownNameError
-from raydebm.generators import build_generator
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
+from raydebm.config import TransformersGenerator
+from raydebm.errors import GenerationError
 from raydebm.generators.protocol import collect
 from raydebm.generators.transformers_local import LocalGenerator
 from raydebm.records import GenerationRequest, Sampling
@@ -190,60 +186,3 @@ def test_a_tokenizer_with_more_words_than_the_model(tmp_path):
     tokenizer.save_pretrained(folder)
     with pytest.raises(GenerationError, match="1 ids beyond the 63 rows of its embedding, such as 63 for 'w60'"):
         LocalGenerator(TransformersGenerator(name="l", model=folder))
-
-
-def test_embedded_model_alone_and_in_a_batch_of_16():
-    try:
-        embedded_path("kk-dee")
-    except UnknownNameError:
-        pytest.skip("the embedded models are not built yet")
-    generator = build_generator(TransformersGenerator(name="l", model="embedded:kk-dee"), threads=1)
-    quiz = "A very special island is inhabited only by knights and knaves. You meet 2 inhabitants: Zoey, and Oliver."
-    requests = [ask(quiz, seed=seed, max_tokens=24) for seed in range(16)]
-    together = [candidate.text for candidate in draw(generator, *requests)]
-    assert [draw(generator, request)[0].text for request in requests] == together
-
-
-def chat_app(generator):
-    """A local model as an OpenAI-compatible endpoint."""
-
-    async def answer(http_request):
-        body = await http_request.json()
-        request = GenerationRequest(
-            task="served",
-            problem_id="served",
-            generator=body["model"],
-            messages=tuple(body["messages"]),
-            sampling=Sampling(temperature=body["temperature"], top_p=body["top_p"], max_tokens=body["max_tokens"]),
-            seed=body["seed"],
-        )
-        (candidate,) = await collect(generator, [request])
-        choice = {"message": {"role": "assistant", "content": candidate.text}, "finish_reason": candidate.finish_reason}
-        usage = {"prompt_tokens": candidate.prompt_tokens, "completion_tokens": candidate.completion_tokens}
-        return web.json_response({"choices": [choice], "usage": usage})
-
-    app = web.Application()
-    app.router.add_post("/v1/chat/completions", answer)
-    return app
-
-
-def test_model_served_over_http_writes_what_it_writes_here(model_folder):
-    requests = [ask(f"w{i} w{i + 1}", seed=i) for i in range(6)]
-
-    async def both_ways():
-        local = LocalGenerator(TransformersGenerator(name="l", model=model_folder), threads=1)
-        runner = web.AppRunner(chat_app(local))
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-        remote = OpenAIApiGenerator(OpenAIGenerator(name="l", model="l", base_url=url, api_key_env=None, max_retries=0))
-        try:
-            return await collect(remote, requests), await collect(local, requests)
-        finally:
-            await remote.aclose()
-            await runner.cleanup()
-
-    served, here = asyncio.run(both_ways())
-    assert [candidate.text for candidate in served] == [candidate.text for candidate in here]
-    assert [c.completion_tokens for c in served] == [c.completion_tokens for c in here]

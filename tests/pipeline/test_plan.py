@@ -49,30 +49,12 @@ def recipe(tmp_path):
     return build
 
 
-def test_stages_that_are_complete_are_named(recipe):
-    planned = recipe(num_samples=1)
-    assert any(note.startswith("stages to make: problems, candidates,") for note in plan_of(planned).notes)
-    Pipeline(recipe=planned).make("problems")
-
-    (note,) = [note for note in plan_of(planned).notes if note.startswith("stages to make")]
-    assert note.startswith("stages to make: candidates, labels, pairs, scorer, ")
-    assert note.endswith("; complete: problems")
-
-
 def test_problems_without_a_recording_are_counted_and_left_out(recipe):
     notes = plan_of(recipe(num_samples=1)).notes
 
     assert notes[0].startswith("8 problems, 8 requests")
     assert notes[1] == "2 more problems are left out, because no recorded pool answers them"
     assert notes[2] == "recorded pools answer 8 of 8 requests"
-
-
-def test_waves_make_it_the_most_there_can_be(recipe):
-    plain = recipe(num_samples=4)
-    waves = plain.model_copy(update={"generation": plain.generation.model_copy(update={"waves": (2, 1)})})
-
-    assert any("in waves of 2, 1 and so on" in note for note in plan_of(waves).notes)
-    assert not any("in waves of" in note for note in plan_of(plain).notes)
 
 
 def test_missing_recordings_are_counted_by_generator(recipe):

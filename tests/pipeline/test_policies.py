@@ -20,10 +20,6 @@ def context(tmp_path):
     return SimpleNamespace(run=run)
 
 
-def test_the_calibration_of_the_policy_in_force_is_its_own(context):
-    assert fit_in_force(context) == {"policy": policy_id(CALIBRATED)}
-
-
 def test_a_replaced_policy_has_no_calibration_and_a_warning_says_what_to_do(context, caplog):
     context.run.write_json(CALIBRATED.replaced(theta_sigma=0.7).to_json(), "calibration", "policy.json")
 

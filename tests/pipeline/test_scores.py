@@ -217,13 +217,6 @@ def test_where_the_model_is_not_here_its_scores_are_believed(ranked):
     assert waiting_baselines(recipe, run, "b") == []
 
 
-def test_where_a_baseline_runs_scores_nothing_again(ranked):
-    recipe, _, run = ranked
-    moved = recipe.baselines[0].model_copy(update={"device": "cpu"})
-
-    assert waiting_baselines(recipe.model_copy(update={"baselines": (moved,)}), run, "b") == []
-
-
 def test_eorm_learns_from_all_pairs_whatever_ours_learn_from(local_ray, tmp_path):
     """Two correct and three incorrect answers: six pairs, of which the recipe leaves our adapters one."""
     eorm = {"kind": "eorm", "name": "eorm", "tokenizer": "embedded:encoder-mini", "hidden_size": 8}
@@ -243,7 +236,7 @@ def test_eorm_learns_from_all_pairs_whatever_ours_learn_from(local_ray, tmp_path
     assert record.num_train_pairs == 6
 
 
-READER = {"kind": "reader", "name": "reader", "model": "embedded:kk-bo", "device": "cpu"}
+READER = {"kind": "reader", "name": "reader", "model": "embedded:kk-bo"}
 
 
 @pytest.mark.parametrize(("passes", "expected"), [(1, {"q0", "r0"}), (2, set())], ids=["one-pass", "two-passes"])

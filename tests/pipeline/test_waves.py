@@ -54,19 +54,3 @@ def test_every_test_problem_is_decided_and_the_report_says_what_was_saved(in_wav
     assert [outcome.problem.problem_id for outcome in outcomes_of(pipeline)] == pipeline.splits()["test"]
     assert result.saved == saved_samples(pipeline)
     assert b"Sampling in waves ended" in pipeline.run.read_bytes("evaluation", "report.html")
-
-
-def test_a_second_run_reuses_every_stage(in_waves):
-    reports = []
-    Pipeline(recipe=in_waves[0].recipe, on_stage=reports.append).evaluate()
-
-    assert {report.reused for report in reports} == {True}
-
-
-def test_other_waves_sample_again(in_waves):
-    pipeline, _, _ = in_waves
-    other = pipeline.recipe.model_copy(
-        update={"generation": pipeline.recipe.generation.model_copy(update={"waves": (3,)})}
-    )
-
-    assert Pipeline(recipe=other).basis("candidates") != pipeline.basis("candidates")

@@ -56,11 +56,6 @@ def test_a_killed_process_holds_nothing(run, holder):
         assert json.loads(run.read_bytes(".lock"))["pid"] != holder.pid
 
 
-def test_blocks_of_one_process_nest(run):
-    with write_lock(run), write_lock(run):
-        assert run.exists(".lock")
-
-
 def test_a_pipeline_makes_nothing_in_a_run_that_another_process_writes(run, holder):
     run.write_json({"of": "the other"}, "problems", "draft.json")
 
@@ -93,17 +88,6 @@ def test_a_run_directory_that_cannot_be_made_is_named():
 def held(tmp_path):
     """A descriptor that holds the lock on ``.lock``."""
     return locked(tmp_path / ".lock", wait=False)
-
-
-def test_a_lock_that_is_held_is_refused(held, tmp_path):
-    with pytest.raises(BlockingIOError):
-        locked(tmp_path / ".lock", wait=False)
-    os.close(held)
-
-
-def test_a_closed_descriptor_holds_nothing(held, tmp_path):
-    os.close(held)
-    os.close(locked(tmp_path / ".lock", wait=False))
 
 
 def test_who_waits_gets_the_lock_when_it_is_free(held, tmp_path):

@@ -46,13 +46,6 @@ def test_rate_limit_spreads_requests():
     assert rate.wait_s(100.0) == 0.0
 
 
-def test_budget_counts_what_other_processes_journaled(tmp_path, ask):
-    budget = Budget(1.0, Journal(tmp_path))
-    assert budget.refusal() is None
-    Journal(tmp_path).put(answered(ask(), "text", usage=TokenUsage(cost_usd=1.25)))
-    assert "budget of $1 reached (spent $1.2500)" in budget.refusal()
-
-
 def test_what_was_lost_counts_at_once_and_in_later_runs(tmp_path):
     budget = Budget(1.0, Journal(tmp_path))
     budget.add_lost(None)

@@ -44,11 +44,3 @@ def test_a_shorter_prompt_than_any_refused_one_is_sent(refused, ask):
 
     assert refusals.applying_to(ask("s: " + "x" * 699), now=1.0) is None
     assert refusals.applying_to(ask("s: " + "x" * 700), now=1.0) == "HTTP 404"
-
-
-def test_a_wrong_key_is_everybodys_at_once(ask):
-    refusals = Refusals()
-    refusals.note_all("HTTP 401", now=0.0)
-
-    assert refusals.applying_to(ask("p: ok"), now=PAUSE_S - 1) == "HTTP 401"
-    assert refusals.applying_to(ask("p: ok"), now=PAUSE_S) is None

@@ -110,15 +110,6 @@ def test_an_error_is_shown_although_much_follows_it(program):
         pass
 
 
-def test_a_server_that_ends_early_shows_its_last_lines(program):
-    broken = program("print('no memory for the weights', flush=True); sys.exit(3)")
-    with (
-        pytest.raises(ResourceError, match=r"'v'.*'org/m' ended with status 3.*\n.*no memory for the weights"),
-        server(broken),
-    ):
-        pass
-
-
 def test_a_server_that_never_comes_up_is_ended(program, tmp_path, monkeypatch):
     monkeypatch.setattr(vllm, "STARTUP_S", 2.0)
     slow = program(f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)")
@@ -169,19 +160,6 @@ def test_a_killed_starter_leaves_no_server_behind(program, tmp_path, eventually)
 
     assert eventually(lambda: not is_running(server_pid), seconds=10)
     os.kill(child_pid, signal.SIGKILL)  # vLLM itself ends what it started when it gets SIGTERM
-
-
-def test_an_error_within_the_context_ends_the_server_too(program):
-    processes = []
-
-    def fail_within():
-        with server(program(SERVES)) as config:
-            processes.extend(asked(config)["processes"])
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail_within()
-    assert not is_running(processes[0])
 
 
 def test_a_server_that_dies_meanwhile_is_told(program, caplog):

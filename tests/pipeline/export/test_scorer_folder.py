@@ -114,11 +114,6 @@ def test_a_folder_that_cannot_be_made_is_named_with_its_option(run_folder, tmp_p
         export_scorer(str(run_folder), tmp_path / path)
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"recipe\.json does not exist"):
-        export_scorer(str(tmp_path), tmp_path / "out")
-
-
 @pytest.mark.parametrize(
     ("version", "fingerprint", "expected"),
     [(None, None, True), (None, "other", False), ("0.0.1", "other", True)],

@@ -1,7 +1,5 @@
 """Generation through Ray Data: order, errors as rows, resuming, and what survives a death."""
 
-import importlib.util
-import json
 import os
 import signal
 import sys
@@ -16,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from raydebm.config import parse_recipe
-from raydebm.errors import MissingKeyError, PoolError, ResourceError, UnknownNameError
+from raydebm.errors import MissingKeyError, PoolError, ResourceError
 from raydebm.generators.account import SHARED_PASSES, JournalAccount
 from raydebm.pipeline.ray import candidate_blocks
 from raydebm.pipeline.ray.generate import generate
@@ -24,8 +22,6 @@ from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 
 pytestmark = pytest.mark.ray
-
-SERVER = Path(__file__).parent.parent / "helpers" / "misbehaving_server.py"
 
 
 @pytest.fixture
@@ -158,28 +154,11 @@ def test_missing_key_stops_before_anything_is_sent(local_ray, server, run, monke
     assert server.num_requests == 0
 
 
-def test_unknown_generator(local_ray, server, run):
-    with pytest.raises(UnknownNameError, match="unknown generator 'x'"):
-        generate([ask("a: ok", generator="x")], recipe=recipe_of(http(server.url)), run=run)
-
-
-def test_nothing_to_ask(local_ray, server, run):
-    with pytest.raises(PoolError, match="nothing to generate"):
-        generate([], recipe=recipe_of(http(server.url)), run=run)
-
-
 def test_a_server_that_cannot_have_its_turn_stops_before_anything_is_sent(local_ray, server, run):
     recipe = recipe_of(http(server.url), {"kind": "vllm", "name": "v", "model": "m", "python": "no-such-python"})
     with pytest.raises(ResourceError, match="'no-such-python' is not a program"):
         generate([ask("a: ok", generator=name) for name in "gv"], recipe=recipe, run=run)
     assert server.num_requests == 0
-
-
-@pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vllm is installed")
-def test_vllm_that_is_not_installed_names_the_extra(local_ray, run):
-    recipe = recipe_of({"kind": "vllm", "name": "v", "model": "m"})
-    with pytest.raises(ResourceError, match=r"raydebm\[vllm\]"):
-        generate([ask("a: ok", generator="v")], recipe=recipe, run=run)
 
 
 VLLM_PROGRAM = f"""\
@@ -279,14 +258,6 @@ def test_model_that_cannot_be_loaded_costs_only_its_own_rows(side_by_side):
     assert all(candidate.text is not None for candidate in candidates if candidate.generator == "g")
     assert dict(summary.failed_by_generator)["x"] == 1
     assert "no model" in candidates[-1].error
-
-
-def test_recorded_pool_is_replayed(local_ray, run, tmp_path):
-    pool = tmp_path / "pool.jsonl"
-    pool.write_text(json.dumps({"problem_id": "a", "model": "m", "text": "four"}) + "\n")
-    recorded = {"kind": "recorded", "name": "r", "pool": str(pool), "model": "m"}
-    generate([ask("a", generator="r")], recipe=recipe_of(recorded), run=run)
-    assert table(run)[0].text == "four"
 
 
 def test_death_of_the_generating_actor_repeats_only_what_was_in_flight(local_ray, server, run, eventually):

@@ -107,13 +107,6 @@ def test_what_was_saved_is_in_the_manifest(sampled):
     }  # fmt: skip
 
 
-def test_a_run_that_is_complete_sends_nothing_again(sampled):
-    server, recipe, run, first, _ = sampled
-    second = sample(recipe, run, ASKED)
-    assert server.num_requests == 20
-    assert (second.num_reused, second.saved) == (20, first.saved)
-
-
 def test_what_is_sampled_in_waves_is_part_of_what_is_sampled_at_once(sampled, server, run):
     """Another server gives the same answers."""
     recipe, in_waves = recipe_of(server.url), sampled[2]
@@ -196,9 +189,3 @@ def test_servers_take_turns_in_every_wave_the_running_one_first(local_ray, serve
     summary = sample(with_generation(servers, num_samples=4, waves=[4]), run, problems("hard: ok"))
     assert seen == ["start v", "end v", "start w", "end w", "start v", "end v"]
     assert summary.num_ok == 8
-
-
-def test_a_candidate_of_an_unknown_problem_is_an_error(local_ray, server, run):
-    recipe = recipe_of(server.url)
-    with pytest.raises(PoolError, match="not among the 0 given"):
-        generate_in_waves(requests_of(recipe, problems("p: ok")), recipe=recipe, run=run, problems={})

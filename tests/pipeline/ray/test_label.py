@@ -64,10 +64,6 @@ def test_the_next_candidate_is_checked_after_one_hung_and_one_ended_the_process(
     assert verdicts == ["unlabeled", "correct", "unlabeled", "incorrect", "unlabeled", "correct"]
 
 
-def test_a_process_that_ends_is_named_with_its_exit_code(checker):
-    assert "exit code 3" in checker.check(PROBLEM, GOLD, candidate(1, "exit"))[0].reason
-
-
 def moody_recipe():
     generators = [{"kind": "recorded", "name": "g", "pool": "p", "model": "m"}]
     return parse_recipe({"name": "x", "task": {"name": "moody"}, "generators": generators})
@@ -121,14 +117,6 @@ def test_a_task_says_how_many_candidates_are_worth_another_checker_process(local
     candidates = stored(run, [candidate(i, "who") for i in range(700)])
     label({"p": PROBLEM}, {"p": GOLD}, candidates, recipe=moody_recipe(), run=run)
     assert len({row.reason for row in run.labels()}) == 2
-
-
-@pytest.mark.ray
-def test_no_candidates_give_empty_tables(local_ray, tmp_path):
-    run = RunDir(str(tmp_path))
-
-    assert label({"p": PROBLEM}, {}, stored(run, []), recipe=moody_recipe(), run=run).num_candidates == 0
-    assert run.labels() == ()
 
 
 def test_a_candidate_of_an_unknown_problem_is_an_error_before_anything_starts(tmp_path):

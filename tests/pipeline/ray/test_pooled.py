@@ -91,10 +91,6 @@ def test_a_table_is_taken_when_a_task_can_begin(local_ray, tmp_path):
     assert taken == [0, 1]
 
 
-def test_no_tables_give_nothing(local_ray, tmp_path):
-    assert run(Doubler, tmp_path, num_tables=0) == []
-
-
 def test_an_error_of_our_own_comes_out_as_itself_and_the_worker_is_closed(local_ray, tmp_path):
     with pytest.raises(CheckpointError, match="adapter a1 is missing"):
         run(Refuser, tmp_path, num_tables=1)

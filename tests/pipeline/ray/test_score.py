@@ -40,13 +40,6 @@ def test_a_text_without_an_energy_is_a_row_and_the_others_are_scored():
     assert [(row.problem_read, row.answer_read) for row in rows[1:3]] == [(0.5, 0.25), (None, None)]
 
 
-def test_a_batch_without_failures_is_scored_at_once():
-    scorer = Fake()
-    score_texts(scorer, [("x", "a")] * 9)
-
-    assert scorer.batches == [9]
-
-
 PROBLEMS = {f"p{index}": Problem(task="moody", problem_id=f"p{index}", prompt=f"w{index} w2") for index in range(3)}
 
 

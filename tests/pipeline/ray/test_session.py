@@ -139,12 +139,6 @@ def test_an_own_cluster_has_what_was_declared_and_tells_its_workers(own_cluster_
 
 
 @pytest.mark.ray
-def test_an_own_cluster_is_started_whatever_address_a_killed_one_left(own_cluster_says):
-    assert "stale 127.0.0.1:1" in own_cluster_says
-    assert "facts" in own_cluster_says
-
-
-@pytest.mark.ray
 def test_an_own_cluster_ends_with_the_outermost_session(own_cluster_says):
     assert "inner True" in own_cluster_says
     assert "after False False" in own_cluster_says

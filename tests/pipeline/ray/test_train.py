@@ -61,13 +61,6 @@ def test_adapters_do_not_see_the_same_problems_and_have_the_same_validation(five
     assert len({record["data_fingerprint"] for record in records}) == 1
 
 
-def test_the_facts_of_a_run_are_json(five):
-    facts = json.loads(json.dumps(five[1].facts()))
-
-    assert facts["adapters"]["a3"]["restarts"] == 0
-    assert facts["backbone_mib"] > 0
-
-
 def test_finished_adapters_are_not_trained_again(five, backbone):
     folder, _, _, _ = five
     before = files_of(folder / "scorer")

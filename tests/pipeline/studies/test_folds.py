@@ -105,30 +105,6 @@ def test_candidates_and_labels_are_made_once(trained):
     }
 
 
-def test_each_fold_says_on_how_many_problems_it_was_trained(trained):
-    summary, folder, _ = trained
-    for facts in summary.trainings:
-        recorded = json.loads((folder / f"fold-{facts.fold}" / "pairs" / "manifest.json").read_text())["facts"]
-        assert (facts.num_train, facts.num_validation) == (recorded["train"]["of"], recorded["validation"]["of"])
-        assert facts.num_train + facts.num_validation == 11
-        assert facts.num_pairs == recorded["train"]["pairs"]
-
-
-def test_what_the_loop_gives_out_is_a_row_too(trained):
-    summary, folder, _ = trained
-    answered = sum(
-        json.loads((folder / f"fold-{index}" / "evaluation" / "metrics.json").read_text())["loop"]["answered"]["n"]
-        for index in (0, 1)
-    )
-    assert summary.row("all passes, answered only").pass_at_1.n == answered
-
-
-def test_the_folds_are_trained_apart(trained):
-    _, folder, _ = trained
-    weights = [(folder / f"fold-{index}" / "scorer" / "a0" / "head.safetensors").read_bytes() for index in (0, 1)]
-    assert weights[0] != weights[1]
-
-
 def test_finished_folds_are_reused_and_an_unfinished_one_goes_on(trained):
     """As after a kill in the second fold's evaluation."""
     summary, folder, _ = trained

@@ -27,10 +27,6 @@ def test_of_a_scorer_and_its_repair_the_one_that_the_paper_shows(task, root):
     assert [pipeline.run.root for pipeline in chosen] == [root]
 
 
-def test_a_scorer_that_was_not_repaired_takes_part():
-    assert len(_as_published([scorer("taco", "/runs/one"), scorer("taco", "/runs/two")])) == 2
-
-
 @pytest.mark.parametrize(("number", "chosen"), [(2, {"a", "b"}), (None, {"a", "b", "c"})])
 def test_the_first_problems_by_id(number, chosen):
     target = SimpleNamespace(splits=lambda: {"test": ["c", "a", "b"]})

@@ -1,16 +1,13 @@
 """Variants of one run, on a real Ray: what they share with it, what they train, and what the report says of them."""
 
-import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from raydebm.config import VariantConfig
 from raydebm.errors import PoolError
-from raydebm.pipeline.context import TEST
 from raydebm.pipeline.studies.reproduction import reproduce, trained_weights
 from raydebm.pipeline.studies.variants import make_variants, take_over
 from raydebm.run.directory import RunDir
@@ -96,14 +93,6 @@ def test_the_difference_to_several_generators_is_paired(report):
     assert cell(reproduction, "tab:single_multi", "Delta", "K&K").estimate == -comparison.difference
 
 
-def test_the_variants_stand_in_one_table(report):
-    reproduction, _, folder = report
-    (variants,) = reproduction.variants
-    assert [row.num_adapters for row in variants.rows] == [2, 2, 1]
-    assert variants.rows[2].generators == ("bo",)
-    assert "Variants of tiny (knights_knaves)" in (folder / "reproduction" / "report.md").read_text()
-
-
 def test_trained_parameters_are_those_of_adapter_and_head(report, run):
     """Head of width 64: LayerNorm 2 * d, Linear d * d + d, Linear d + 1; adapters as ``adapter_size`` counts them."""
     from adapter_sizes import adapter_size
@@ -145,10 +134,3 @@ def test_a_variant_whose_generator_wrote_nothing_is_refused(report, run, tmp_pat
     )
     with pytest.raises(PoolError, match="no candidate of bo"):
         take_over(other, child)
-
-
-def test_the_recipe_of_a_variant_stands_in_its_run_directory(report, run):
-    recipe = json.loads((Path(run.run.uri("variant-single")) / "recipe.json").read_text())
-    assert [generator["name"] for generator in recipe["generators"]] == ["bo"]
-    assert recipe["variants"] == []
-    assert len(run.splits()[TEST]) == 6
