@@ -23,11 +23,11 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 49_890,
     "modules": 307,
-    "test lines": 38_550,
+    "test lines": 38_280,
     "benchmark lines": 2_510,
     "client lines": 430,
     "document lines outside docs/log": 5_710,
-    "tracked bytes": 15_930_000,
+    "tracked bytes": 15_910_000,
     "recipe keys": 169,
     "service arguments": 28,
     "commands": 16,
