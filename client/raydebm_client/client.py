@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
+from inspect import isawaitable
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -31,46 +32,36 @@ MAX_REWARDS = 64
 """Maximum number of responses in one reward request, which keeps its body below the service's usual limit."""
 
 
-class _Waiting:
-    """Everything that the coroutines await."""
+class _Io:
+    """Everything that the coroutines await. With a blocking client they never suspend."""
 
     def __init__(self, http: Any) -> None:
-        self.http = http
+        self.http, self._is_blocking = http, isinstance(http, httpx.Client)
 
     async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
-        response: httpx.Response = await self.http.send(request, stream=stream)
+        response: httpx.Response = await _done(self.http.send(request, stream=stream))
         if not response.is_success:
-            await response.aread()
-        return response
-
-    def lines(self, response: httpx.Response) -> AsyncIterator[str]:
-        return response.aiter_lines()
-
-    async def close(self, response: httpx.Response | None = None) -> None:
-        await (self.http.aclose() if response is None else response.aclose())
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
-class _Blocking(_Waiting):
-    """Blocking version of ``_Waiting``, whose coroutines never suspend."""
-
-    async def send(self, request: httpx.Request, *, stream: bool) -> httpx.Response:
-        response: httpx.Response = self.http.send(request, stream=stream)
-        if not response.is_success:
-            response.read()
+            await _done(response.read() if self._is_blocking else response.aread())
         return response
 
     async def lines(self, response: httpx.Response) -> AsyncIterator[str]:
-        for line in response.iter_lines():
-            yield line
+        if self._is_blocking:
+            for line in response.iter_lines():
+                yield line
+        else:
+            async for line in response.aiter_lines():
+                yield line
 
-    async def close(self, response: httpx.Response | None = None) -> None:
-        (self.http if response is None else response).close()
+    async def close(self, opened: Any = None) -> None:
+        opened = self.http if opened is None else opened
+        await _done(opened.close() if self._is_blocking else opened.aclose())
 
     async def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+        await _done((time if self._is_blocking else asyncio).sleep(seconds))
+
+
+async def _done(value: Any) -> Any:
+    return await value if isawaitable(value) else value
 
 
 class AsyncRaydebm:
@@ -107,7 +98,7 @@ class AsyncRaydebm:
             transport=transport,
         )
         self._request = http.build_request
-        self._io = _Blocking(http) if _blocking else _Waiting(http)
+        self._io = _Io(http)
 
     async def __aenter__(self) -> "AsyncRaydebm":
         return self

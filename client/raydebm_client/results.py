@@ -8,11 +8,8 @@ from typing import Any
 class ServiceError(Exception):
     """The service refused a request, failed, or could not be reached.
 
-    Args:
-        message: the service's message, or a description of the connection error.
-        status: the HTTP status; 503 and 504 also for connection errors and timeouts.
-        code: stable short name, such as ``"model_not_found"``.
-        param: the wrong field of the request.
+    ``status`` is the HTTP status, with 503 and 504 also for connection errors and timeouts; ``code`` a stable short
+    name, such as ``"model_not_found"``; ``param`` the wrong field of the request.
     """
 
     def __init__(self, message: str, status: int, code: str, param: str | None = None) -> None:
@@ -27,10 +24,6 @@ class Result(Mapping[str, Any]):
     """A JSON object of a response: ``result.reason`` is ``result["reason"]``, and nested objects are results, too.
 
     Contains every field that the service sends, including those of a newer service; docs/service.md explains them.
-
-    Raises:
-        TypeError: the value is not an object.
-        KeyError: a required field is missing.
     """
 
     _required: tuple[str, ...] = ()
