@@ -25,7 +25,7 @@ BUDGETS: Mapping[str, int] = {
     "modules": 307,
     "test lines": 38_280,
     "benchmark lines": 2_510,
-    "client lines": 430,
+    "client lines": 420,
     "document lines outside docs/log": 5_710,
     "tracked bytes": 15_910_000,
     "recipe keys": 169,
