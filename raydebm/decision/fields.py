@@ -21,6 +21,7 @@ Does not know: gold, files, Ray, HTTP.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -119,16 +120,19 @@ def field_evidence(
     if len(paths) > MAX_FIELDS:
         return None
     num_answers, total = len(first), len(usable)
-    known: dict[tuple[int, str], int] = {}
     own = [usable[place].report.fields for place in first]
-    rows = np.array(
-        [
-            [known.setdefault((place, fields.get(path, MISSING)), len(known)) for fields in own]
-            for place, path in enumerate(paths)
-        ]
-    )
-    flat, count = rows.ravel(), np.bincount(answer, minlength=num_answers)
-    size, per_path = len(known), len(paths)
+    rows, values, path_of_row = [], list[str](), list[int]()
+    for place, path in enumerate(paths):
+        start, codes = len(values), dict[str, int]()
+        texts = [fields.get(path, MISSING) for fields in own]
+        for text in texts:
+            if text not in codes:
+                codes[text] = start + len(codes)
+        rows.append([codes[text] for text in texts])
+        values += codes
+        path_of_row += [place] * len(codes)
+    table, count = np.array(rows), np.bincount(answer, minlength=num_answers)
+    flat, size, per_path = table.ravel(), len(values), len(paths)
 
     def summed(values: Floats | Ints) -> Floats:
         return np.bincount(flat, np.tile(values, per_path), size).astype(np.float64)
@@ -137,9 +141,10 @@ def field_evidence(
     if shares is None:
         mass = count / total
     else:
-        keys = [usable[place].report.vote_key or "" for place in first]
-        of_key = {key: count[[key == other for other in keys]].sum() for key in set(keys)}
-        mass = np.array([shares.get(key, 0.0) * own / of_key[key] for key, own in zip(keys, count, strict=True)])
+        keys, of_key = [usable[place].report.vote_key or "" for place in first], Counter[str]()
+        for key, number in zip(keys, count.tolist(), strict=True):
+            of_key[key] += number
+        mass = np.array([shares.get(key, 0.0) for key in keys]) * count / [of_key[key] for key in keys]
     share = np.clip(summed(mass), LOWEST, 1 - LOWEST)
     names = [each.candidate.generator for each in usable]
     authors = sorted(set(names))
@@ -150,16 +155,16 @@ def field_evidence(
         [
             np.log(share) - np.log1p(-share),
             np.log((votes + 0.5) / (total - votes + 0.5)),
-            _energies(usable, answer, rows, size, reference),
-            _penalties([usable[place] for place in first], paths, rows, size),
+            _energies(usable, answer, table, size, reference),
+            _penalties([usable[place] for place in first], paths, table, size),
         ]
     )
     return FieldEvidence(
         paths=paths,
-        rows=rows,
+        rows=table,
         answer_of=answer_of,
-        path_of_row=np.array([place for place, _ in known], dtype=np.intp),
-        values=[value for _, value in known],
+        path_of_row=np.array(path_of_row, dtype=np.intp),
+        values=values,
         count=votes.astype(np.intp),
         authors=authors,
         voice=np.column_stack([summed(column) for column in by_answer.T]),
@@ -185,13 +190,14 @@ def _energies(usable: Sequence[ScoredCandidate], answer: Ints, rows: Ints, size:
 
 def _penalties(answers: Sequence[ScoredCandidate], paths: Sequence[str], rows: Ints, size: int) -> Floats:
     """The term ``penalty``, shape (R,)."""
-    broken = np.zeros(rows.shape)
+    broken, named = np.zeros(rows.shape), dict[str, list[int]]()
     for place, each in enumerate(answers):
         for violation in each.report.violations:
             if violation.path:
-                named = [_names(violation.path, path) for path in paths]
-                broken[named, place] += violation.weight * violation.penalty
-    if not broken.any():
+                if violation.path not in named:
+                    named[violation.path] = [row for row, path in enumerate(paths) if _names(violation.path, path)]
+                broken[named[violation.path], place] += violation.weight * violation.penalty
+    if not named:
         return np.zeros(size)
     lowest = np.full(size, np.inf)
     np.minimum.at(lowest, rows.ravel(), broken.ravel())

@@ -7,6 +7,7 @@ an item of a list with a key column (``x-key`` in the schema) as ``items[sku="A1
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 from raydebm.records import Problem
@@ -98,6 +99,7 @@ def value_key(value: Any) -> str:
         return json.dumps(str(value)[:200])
 
 
+@lru_cache(maxsize=4096)
 def kind_of_field(path: str) -> str:
     """The path with ``[*]`` for every item of a list, such as ``items[*].price``."""
     return _ITEM.sub("[*]", path)
