@@ -25,7 +25,8 @@ COMPANIES = [
 ]  # fmt: skip
 GOODS = [
     "steel bolts", "copper wire", "desk lamp", "oak shelf", "printer paper", "paint brush", "garden hose",
-    "door handle", "work gloves", "LED panel", "rubber seal", "glass jar", "hand saw", "floor tiles", "tool box", "cable drum",
+    "door handle", "work gloves", "LED panel", "rubber seal", "glass jar", "hand saw", "floor tiles",
+    "tool box", "cable drum",
 ]  # fmt: skip
 MONTHS = list(month_abbr)
 CONFUSED = {"0": "O", "1": "l", "5": "S", "8": "B", "O": "0", "S": "5", "B": "8"}
