@@ -1,0 +1,153 @@
+"""Probabilities of fields on a run's labelled problems, against simpler ones, and how often their promises are kept.
+
+    raydebm run --config configs/travelplanner_recorded.yaml --until labels run_dir=runs/travelplanner
+    python benchmarks/fields.py runs/travelplanner
+
+Fields are those of the selected answers; predictions are cross-fitted, without energies. Intervals: 2.5 and 97.5 %
+percentiles over 2,000 resamples of the problems, seed 0. The promises are tested on 200 random halves of the problems.
+"""
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from raydebm.config import DecisionConfig
+from raydebm.decision.calibration.field_fit import FieldFit
+from raydebm.decision.calibration.policy_fit import LabelledProblems, fit_policy
+from raydebm.decision.evidence.fitting import LabelledPool, competition_of
+from raydebm.decision.groups import Floats
+from raydebm.decision.policy import Policy
+from raydebm.records import ConstraintReport, ScoredCandidate, Verdict
+from raydebm.run.directory import RunDir
+from raydebm.scorer.pairs import text_key
+from raydebm.tasks import task_of
+
+Places = NDArray[np.intp]
+ERRORS = (0.01, 0.02, 0.05, 0.1)
+BINS = 15
+WORTH = {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0, Verdict.UNLABELED: np.nan}
+
+
+def labelled(run: RunDir, *, proofs: bool) -> tuple[list[LabelledPool], bool]:
+    """Problems with labels, and whether these are violation scores."""
+    labels, reports = {row.candidate_id: row for row in run.labels()}, {row.candidate_id: row for row in run.reports()}
+    problems = {row.problem.problem_id: row.problem for row in run.problems()}
+    has_scores = any(label.violation_score is not None for label in labels.values())
+
+    def report_of(candidate_id: str) -> ConstraintReport:
+        report = reports[candidate_id]
+        return report if proofs else replace(report, proof=None, violations=(), penalty=min(report.penalty, 0.0))
+
+    def worth_of(candidate_id: str) -> float:
+        label = labels[candidate_id]
+        if not has_scores:
+            return WORTH[label.verdict]
+        return np.nan if label.violation_score is None else 1 - label.violation_score
+
+    by_problem: dict[str, list[ScoredCandidate]] = {name: [] for name in problems}
+    for row in run.candidates():
+        scored = ScoredCandidate(
+            candidate=row, report=report_of(row.candidate_id), energies=None, kind=problems[row.problem_id].kind
+        )
+        by_problem[row.problem_id].append(scored)
+    pools = [
+        LabelledPool(
+            problem_id=name,
+            candidates=scored,
+            worth=np.array([worth_of(one.candidate.candidate_id) for one in scored]),
+            fields=[labels[one.candidate.candidate_id].fields for one in scored],
+            text_key=text_key(problems[name].prompt),
+        )
+        for name, scored in by_problem.items()
+    ]
+    return [pool for pool in pools if pool.is_labelled], has_scores
+
+
+def auroc(confidence: Floats, right: Floats) -> float:
+    is_right, ranks = right > 0.5, rankdata(confidence)
+    pairs = is_right.sum() * (~is_right).sum()
+    return float((ranks[is_right].sum() - is_right.sum() * (is_right.sum() + 1) / 2) / pairs) if pairs else np.nan
+
+
+def ece(confidence: Floats, right: Floats) -> float:
+    bins = np.array_split(np.argsort(confidence, kind="stable"), BINS)
+    return float(sum(abs((confidence[own] - right[own]).sum()) for own in bins) / len(right))
+
+
+def brier(confidence: Floats, right: Floats) -> float:
+    return float(((confidence - right) ** 2).mean())
+
+
+FIGURES: Mapping[str, Callable[[Floats, Floats], float]] = {"AUROC": auroc, "ECE": ece, "Brier score": brier}
+
+
+def of_problems(fit: FieldFit, chosen: Places) -> FieldFit:
+    """The predictions for some of the problems."""
+    inside = np.isin(fit.owner, chosen)
+    owner = np.searchsorted(chosen, fit.owner[inside])
+    return replace(
+        fit, owner=owner, confidence=fit.confidence[inside], right=fit.right[inside], num_problems=len(chosen)
+    )
+
+
+def resplits(fit: FieldFit, error: float, *, count: int = 200) -> str:
+    certified, broken, rng = 0, 0, np.random.default_rng(0)
+    for _ in range(count):
+        order = rng.permutation(fit.num_problems)
+        half, other = (of_problems(fit, np.sort(part)) for part in np.array_split(order, 2))
+        tau = half.certify(error, 0.9).tau
+        if tau is not None:
+            has_any, losses = other.losses(tau)
+            certified += 1
+            broken += bool(np.isfinite(has_any).any() and losses[has_any > 0].mean() > error)
+    return f"| {error:.0%} | {certified} of {count} | {broken} | {broken / count:.1%} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_dir")
+    parser.add_argument("--without-proofs", action="store_true", help="leave out exact proofs and all constraints")
+    asked = parser.parse_args()
+    run = RunDir(asked.run_dir)
+    config = run.recipe().task
+    pools, has_scores = labelled(run, proofs=not asked.without_proofs)
+    data = LabelledProblems(
+        pools=pools,
+        task=config.name,
+        outcome="violation" if has_scores else "correct",
+        competition=competition_of(task_of(config)),
+    )
+    fitted = fit_policy(data, base=Policy(max_passes=1), config=DecisionConfig())
+    fit = fitted.fields
+    assert fit is not None, "no answer has labelled fields"
+    places = [np.flatnonzero(fit.owner == problem) for problem in range(fit.num_problems)]
+    drawn = np.random.default_rng(0).integers(0, fit.num_problems, (2000, fit.num_problems))
+    samples = [np.concatenate([places[problem] for problem in row]) for row in drawn]
+    print(f"{fit.num_problems} problems, {len(fit.right)} fields, {fit.right.mean():.1%} right; ", end="")
+    print(f"selected answers: {fitted.worth.mean():.1%} right, AUROC {auroc(fitted.confidence, fitted.worth):.3f}\n")
+    print("| probability of a field | AUROC | ECE | Brier score |\n|---|---:|---:|---:|")
+    copied = fitted.confidence[fit.owner]
+    rows = {"field": fit.confidence, "marginal": fit.marginal, "share": fit.share, "the answer's": copied}
+    for name, confidence in rows.items():
+        cells = []
+        for figure in FIGURES.values():
+            low, high = np.nanquantile([figure(confidence[own], fit.right[own]) for own in samples], [0.025, 0.975])
+            cells.append(f"{figure(confidence, fit.right):.3f} [{low:.3f}, {high:.3f}]")
+        print(f"| {name} | {' | '.join(cells)} |")
+    print("\n| error at most | certified | shown, % of the fields | wrong among them |\n|---:|---|---:|---:|")
+    for error in ERRORS:
+        tau = fit.certify(error, 0.9).tau
+        shown = fit.confidence >= (np.inf if tau is None else tau)
+        wrong = f"{1 - fit.right[shown].mean():.1%}" if shown.any() else "-"
+        print(f"| {error:.0%} | {'no' if tau is None else f'from {tau:.3f}'} | {shown.mean():.1%} | {wrong} |")
+    print("\n| promised | certified on one half | broken on the other | share of all halves |\n|---:|---:|---:|---:|")
+    for error in ERRORS[1:]:
+        print(resplits(fit, error))
+
+
+if __name__ == "__main__":
+    main()
