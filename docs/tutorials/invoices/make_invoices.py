@@ -1,6 +1,6 @@
 """Make invoices as a scanner sees them, the right values, and the answers of four small readers.
 
-    python make_invoices.py                     # 200 invoices: problems.jsonl and answers.jsonl in this folder
+    python make_invoices.py                     # 400 invoices: problems.jsonl and answers.jsonl in this folder
     python make_invoices.py --count 40 --folder small
 
 The readers are programs that make the mistakes that small extraction models make. They see the scanned text alone.
@@ -242,7 +242,7 @@ class Reader:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--folder", type=Path, default=Path(__file__).parent)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
