@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -14,9 +15,14 @@ COUNTS = {
     "a_task": {"file": 8, "sh": 5, "text": 3},
     "a_term_of_evidence": {"file": 2, "sh": 1, "python": 1},
     "a_selector": {"file": 2, "sh": 1, "python": 1},
+    "fields": {"from": 4, "sh": 3, "python": 3},
 }
 """Blocks that are run, by page and kind."""
-PROGRAMS = {"raydebm": ["-m", "raydebm"], "pytest": ["-m", "pytest", "-p", "no:cacheprovider"]}
+FOLDERS = {"fields": "invoices"}
+"""Folder of files that the reader copies, by page."""
+MINUTES = {"fields"}
+"""Pages that train on data of a size that is worth it."""
+PROGRAMS = {"python": [], "raydebm": ["-m", "raydebm"], "pytest": ["-m", "pytest", "-p", "no:cacheprovider"]}
 
 
 def blocks_of(repository, page):
@@ -30,7 +36,7 @@ def python(arguments, folder, note):
     own["PYTHONPATH"] = os.pathsep.join(filter(None, [own.get("PYTHONPATH"), os.environ["PYTHONPATH"]]))
     return subprocess.run(
         [sys.executable, *arguments],
-        capture_output=True, text=True, check=False, timeout=240, cwd=folder, env=os.environ | own,
+        capture_output=True, text=True, check=False, timeout=600, cwd=folder, env=os.environ | own,
     )  # fmt: skip
 
 
@@ -46,9 +52,13 @@ def run(body, folder, note):
     return said
 
 
-@pytest.mark.parametrize("page", COUNTS)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=pytest.mark.cluster if page in MINUTES else ()) for page in COUNTS]
+)
 def test_every_block_does_what_the_page_says(page, repository, tmp_path):
     said, script, counts = "", "", Counter()
+    if page in FOLDERS:
+        shutil.copytree(repository / "docs" / "tutorials" / FOLDERS[page], tmp_path / FOLDERS[page])
     for note, kind, body in blocks_of(repository, page):
         if note.startswith("not run here"):
             continue
@@ -57,6 +67,9 @@ def test_every_block_does_what_the_page_says(page, repository, tmp_path):
             file.parent.mkdir(exist_ok=True)
             file.write_text(body, encoding="utf-8")
             kind = "file"
+        elif note.startswith("from: "):
+            assert body in (tmp_path / note.removeprefix("from: ").strip()).read_text(encoding="utf-8")
+            kind = "from"
         elif kind == "sh":
             said = run(body, tmp_path, note)
         elif kind == "text":
