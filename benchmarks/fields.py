@@ -49,7 +49,7 @@ def labelled(run: RunDir, *, proofs: bool) -> tuple[list[LabelledPool], bool]:
         return np.nan if label.violation_score is None else 1 - label.violation_score
 
     by_problem: dict[str, list[ScoredCandidate]] = {name: [] for name in problems}
-    for row in run.candidates():
+    for row in (row for row in run.candidates() if not row.is_greedy):
         scored = ScoredCandidate(
             candidate=row, report=report_of(row.candidate_id), energies=None, kind=problems[row.problem_id].kind
         )
