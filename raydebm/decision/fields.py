@@ -8,8 +8,8 @@ value of a candidate that lacks the field is "missing". The log-odds that a valu
 ===========  ==========================================================================================
 ``answers``  log-odds of the sum of the posterior over the answers that have the value
 ``votes``    log((n_v + 1/2) / (N - n_v + 1/2)), n_v of N candidates having the value
-``skill``    sum over authors of (2 f - 1) logit q, with f the share of the author's candidates that have the value, and
-             q the author's share of right fields of this kind
+``skill``    sum over authors of f logit q, with f the share of the author's candidates that have the value, and q the
+             author's share of right fields of this kind
 ``energy``   mean standardised energy of the pool minus the lowest one with the value
 ``penalty``  minus the lowest penalty, over the answers with the value, of violations that name the field
 ===========  ==========================================================================================
@@ -96,7 +96,7 @@ class FieldEvidence:
 
     def features(self, skills: Floats) -> Floats:
         """All terms, shape (R, 5), given the log-odds of each author at each row's kind of field, shape (R, G)."""
-        skill = ((2 * self.voice - 1) * skills).sum(axis=1)
+        skill = (self.voice * skills).sum(axis=1)
         return np.insert(self.plain, TERMS.index("skill"), skill, axis=1)
 
 

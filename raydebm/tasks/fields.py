@@ -22,7 +22,7 @@ KEY = "x-key"
 """Keyword of a list's schema: the property that identifies an item."""
 
 _NAME = re.compile(r"[\w-]+")
-_ITEM = re.compile(r'\[(?:\d+|[\w-]+=(?:"(?:[^"\\]|\\.)*"|[^\]"]*))\]')
+_ITEM = re.compile(r'\[(?:\d+|[^\]="\[]+=(?:"(?:[^"\\]|\\.)*"|[^\]"]*))\]')
 
 
 @runtime_checkable

@@ -109,10 +109,10 @@ def test_votes_are_smoothed_log_odds():
 
 
 def test_authors_speak_once_each_with_their_skill_at_the_kind_of_field():
-    """Half of ann's candidates and none of bob's have x: (2 / 2 - 1) * 1.0 + (0 - 1) * 0.5. Both have 3: 2.0 + 0.5."""
+    """Half of ann's candidates and none of bob's have x: 1.0 / 2. All of both have 3: 2.0 + 0.5."""
     terms = term("skill", [A, scored("3", {"total": 3, "date": "y"}), B])
 
-    assert terms["date", '"x"'] == pytest.approx(-0.5)
+    assert terms["date", '"x"'] == pytest.approx(0.5)
     assert terms["total", "3"] == pytest.approx(2.5)
 
 
@@ -166,13 +166,37 @@ def test_the_loss_of_a_problem_is_the_share_of_wrong_fields_that_are_not_flagged
     fit = FieldFit(
         model=FieldModel(weights={}), owner=np.array([0, 0, 0, 2]), paths=("a", "b", "c", "a"),
         confidence=np.array([0.9, 0.8, 0.5, 0.4]), marginal=np.zeros(4), share=np.zeros(4),
-        right=np.array([1.0, 0.0, 0.0, 1.0]), num_problems=3,
+        right=np.array([1.0, 0.0, 0.0, 1.0]),
     )  # fmt: skip
 
     shown, losses = fit.losses(0.8)
 
-    assert shown.tolist() == [math.inf, -math.inf, -math.inf]
-    assert losses.tolist() == [0.5, 0.0, 0.0]
+    assert shown.tolist() == [math.inf, -math.inf]  # problem 1 has no labelled field
+    assert losses.tolist() == [0.5, 0.0]
+
+
+def test_pools_with_too_many_fields_have_no_fit():
+    pools = []
+    for number in range(4):
+        candidates = [scored(f"{number}-{each}", {f"f{each}-{place}": 1 for place in range(300)}) for each in range(2)]
+        verdicts = [dict.fromkeys(each.report.fields, True) for each in candidates]
+        pools.append(LabelledPool(problem_id=str(number), candidates=candidates, worth=np.ones(2), fields=verdicts))
+
+    problems = LabelledProblems(pools=pools, task="t", outcome="correct")
+    assert fit_policy(problems, base=Policy(max_passes=1), config=DecisionConfig()).fields is None
+
+
+def test_problems_without_labelled_fields_do_not_count():
+    rng = np.random.default_rng(0)
+    pools = [simulated(number, rng) for number in range(20)]
+    bare = [
+        LabelledPool(problem_id=f"b{each.problem_id}", candidates=each.candidates, worth=each.worth) for each in pools
+    ]
+
+    problems = LabelledProblems(pools=[*pools, *bare], task="t", outcome="correct")
+    fit = fit_policy(problems, base=Policy(max_passes=1), config=DecisionConfig(max_field_error=0.5))
+
+    assert fit.field_guarantee.problems == 20
 
 
 def simulated(number, rng):
@@ -214,7 +238,8 @@ def test_the_fit_learns_who_is_good_and_which_field_is_hard(fitted):
 
     assert model.skill("ann", "f0") > model.skill("bob", "f0") > model.skill("cy", "f0")
     assert model.skill("ann", "f5") < model.skill("ann", "f0")
-    assert model.kinds["f5"] < model.kinds["f0"]
+    by_path = {path: fitted.fields.confidence[np.array(fitted.fields.paths) == path].mean() for path in ("f0", "f5")}
+    assert by_path["f5"] < by_path["f0"]
 
 
 def test_the_certified_threshold_is_the_policy_s_and_keeps_the_error(fitted):

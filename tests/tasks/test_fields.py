@@ -68,6 +68,7 @@ def test_values_have_one_text_whatever_their_form():
 
 def test_the_kind_of_a_field_forgets_the_item():
     assert kind_of_field("items[12].price") == kind_of_field('items[sku="a]b"].price') == "items[*].price"
+    assert kind_of_field('items[item no="A1"].price') == "items[*].price"
     assert kind_of_field('["a.b"]') == '["a.b"]'
 
 
@@ -112,6 +113,17 @@ def test_a_label_has_a_verdict_on_every_field_of_answer_and_gold():
 
     assert label.verdict == "incorrect"
     assert label.fields == {"total": True, "date": False, "extra": False}
+
+
+def test_items_in_another_order_are_the_same_answer_where_they_have_keys():
+    schema = {"type": "object", **ITEMS}
+    task = DeclaredTask({**INVOICE, "output": {"format": "json", "schema": schema}})
+    problem = Problem(task="invoice", problem_id="p", prompt="t", data={"text": "t"})
+    gold = Gold(task="invoice", problem_id="p", value={"answer": {"items": [{"sku": "A"}, {"sku": "B"}]}})
+    text = '{"items": [{"sku": "B"}, {"sku": "A"}]}'
+    candidate = Candidate(candidate_id="c", task="invoice", problem_id="p", generator="g", text=text)
+
+    assert label_candidate(task, problem, gold, candidate).verdict == "correct"
 
 
 def test_json_answers_within_the_tolerance_are_correct():

@@ -44,16 +44,17 @@ class FieldFit:
     marginal: Floats
     """Probability without a fitted model, shape (S,)."""
     share: Floats
-    """Share of the candidates with the value, shape (S,)."""
+    """Smoothed share of the candidates with the value, shape (S,)."""
     right: Floats
     """1 or 0, shape (S,)."""
-    num_problems: int
 
     def losses(self, tau: float) -> tuple[Floats, Floats]:
-        """(P,) 1 where any field is at or above the threshold, else 0; (P,) share of wrong ones among these fields."""
+        """+inf for each problem with a field at or above the threshold, else -inf; and the share of wrong ones among
+        these fields, 0 without any. Problems without labelled fields are left out."""
         shown = self.confidence >= tau
-        count = np.bincount(self.owner[shown], minlength=self.num_problems)
-        wrong = np.bincount(self.owner[shown], 1 - self.right[shown], self.num_problems)
+        problems, owner = np.unique(self.owner, return_inverse=True)
+        count = np.bincount(owner[shown], minlength=len(problems))
+        wrong = np.bincount(owner[shown], 1 - self.right[shown], len(problems))
         return np.where(count > 0, math.inf, -math.inf), wrong / np.maximum(count, 1)
 
     def certify(self, max_error: float, confidence: float) -> Guarantee:
@@ -82,8 +83,6 @@ class _Rows:
     plain: Floats
     voice: Floats
     """(R, G); 0 for authors without a candidate"""
-    present: Floats
-    """(P, G)"""
     owner: Ints
     kind: Ints
     right: Floats
@@ -108,7 +107,7 @@ class _Rows:
     def features(self, used: Bools) -> Floats:
         """Terms, a constant, and one column per kind, shape (R, 5 + 1 + K - 1)."""
         skills = self.skills(used)[1][self.owner, :, self.kind]
-        skill = ((2 * self.voice - 1) * self.present[self.owner] * skills).sum(axis=1)
+        skill = (self.voice * skills).sum(axis=1)
         terms = np.insert(self.plain, TERMS.index("skill"), skill, axis=1)
         return np.column_stack([terms, self.by_kind(np.arange(len(self.owner)))])
 
@@ -143,6 +142,8 @@ def fit_fields(
     if not any(any(pool.fields) for pool in table.pools):
         return None
     rows, best = _rows(table, crossed, posteriors, selected)
+    if not len(rows.owner):
+        return None
     known, fold = ~np.isnan(rows.right), crossed.fold
     center, num_kinds = np.concatenate([PRIOR, np.zeros(len(rows.kinds))]), len(rows.kinds)
     log_odds = np.zeros(len(rows.owner))
@@ -179,7 +180,6 @@ def fit_fields(
         marginal=np.where(proven, 1.0, sigmoid(rows.plain[chosen, 0])),
         share=sigmoid(rows.plain[chosen, 1]),
         right=rows.right[chosen],
-        num_problems=len(table.pools),
     )
 
 
@@ -218,7 +218,7 @@ def _rows(
     of_author = {name: place for place, name in enumerate(authors)}
     of_kind = {name: place for place, name in enumerate(kinds)}
     shape = (len(pools), len(authors), len(kinds))
-    own_right, own_total, present = np.zeros(shape), np.zeros(shape), np.zeros(shape[:2])
+    own_right, own_total = np.zeros(shape), np.zeros(shape)
     plain, voice, owner, kind, right, best = [], [], list[int](), list[int](), [], list[Ints]()
     offsets = np.cumsum([0, *(0 if pool is None else len(pool.values) for pool in pools)])
     for place, (pool, labelled) in enumerate(zip(pools, table.pools, strict=True)):
@@ -228,13 +228,12 @@ def _rows(
         columns = [of_author[author] for author in pool.authors]
         wide = np.zeros((len(pool.values), len(authors)))
         wide[:, columns] = pool.voice
-        present[place, columns] = 1.0
         plain.append(pool.plain)
         voice.append(wide)
         owner += [place] * len(pool.values)
         kind += kind_of_path[pool.path_of_row].tolist()
         right.append(_verdicts(pool, labelled))
-        for scored, verdicts in zip(labelled.candidates, labelled.fields, strict=True):
+        for scored, verdicts in zip(labelled.candidates, labelled.fields, strict=False):
             author = of_author.get(scored.candidate.generator)
             for path, is_right in verdicts.items() if author is not None else ():
                 cell = (place, author, of_kind.get(kind_of_field(path), 0))
@@ -244,12 +243,11 @@ def _rows(
             best.append(offsets[place] + pool.rows[:, given[place]])
     rows = _Rows(
         pools=pools,
-        plain=np.concatenate(plain),
-        voice=np.concatenate(voice),
-        present=present,
+        plain=np.concatenate(plain) if plain else np.zeros((0, len(TERMS) - 1)),
+        voice=np.concatenate(voice) if voice else np.zeros((0, len(authors))),
         owner=np.array(owner, dtype=np.intp),
         kind=np.array(kind, dtype=np.intp),
-        right=np.concatenate(right),
+        right=np.concatenate(right) if right else np.zeros(0),
         own_right=own_right,
         own_total=own_total,
         authors=authors,
@@ -295,7 +293,7 @@ def _kinds(pools: Sequence[FieldEvidence | None]) -> list[str]:
 def _verdicts(pool: FieldEvidence, labelled: LabelledPool) -> Floats:
     """Whether each value is right, shape (R,). NaN if no candidate with the value has verdicts on its fields."""
     right = np.full(len(pool.values), math.nan)
-    for scored, verdicts in zip(labelled.candidates, labelled.fields, strict=True):
+    for scored, verdicts in zip(labelled.candidates, labelled.fields, strict=False):
         answer = pool.answer_of.get(scored.report.answer or "")
         if answer is not None and verdicts:
             # A field that neither the answer nor the reference answer has is rightly missing.

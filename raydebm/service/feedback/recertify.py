@@ -208,7 +208,6 @@ def _reported_fields(sample: OutcomeSample, policy: Policy) -> FieldFit | None:
         marginal=given,
         share=given,
         right=np.array(right, dtype=np.float64),
-        num_problems=settled,
     )
 
 

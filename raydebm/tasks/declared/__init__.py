@@ -287,7 +287,8 @@ class DeclaredTask:
         except LibraryError as error:
             return Judgement(verdict=Verdict.UNLABELED, reason=f"{short_text(value)}: {error}")
         fields = self._field_verdicts(problem, rule, answer, gold)
-        if fault is not None:
+        # Fields are compared within the tolerance, and items by their key.
+        if fault is not None and not (fields and all(fields.values())):
             return Judgement(verdict=Verdict.INCORRECT, reason=fault, fields=fields)
         return Judgement(verdict=Verdict.CORRECT, fields=fields)
 

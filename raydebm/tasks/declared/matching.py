@@ -11,7 +11,6 @@ from raydebm.tasks.constraints.json_values import is_number, key_of
 from raydebm.tasks.constraints.templates import full_text, short_text
 from raydebm.tasks.declared.answer_reading import named_choice
 from raydebm.tasks.declared.definition import GoldRule, Output
-from raydebm.tasks.fields import compare_fields, leaves
 from raydebm.tasks.formulas import is_equivalent
 
 
@@ -68,12 +67,7 @@ def _same_set(rule: GoldRule, value: Any, wanted: Any) -> bool:
 
 
 def _same_value(rule: GoldRule, value: Any, wanted: Any) -> bool:
-    if compared(rule, value) == compared(rule, wanted):
-        return True
-    if not rule.tolerance or not isinstance(wanted, dict | list):
-        return False
-    found = leaves(value)
-    return bool(found) and all(compare_fields(found, leaves(wanted), tolerance=rule.tolerance).values())
+    return compared(rule, value) == compared(rule, wanted)
 
 
 def _same_text(rule: GoldRule, value: Any, wanted: Any) -> bool:
