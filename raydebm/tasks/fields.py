@@ -22,6 +22,7 @@ KEY = "x-key"
 """Keyword of a list's schema: the property that identifies an item."""
 
 _NAME = re.compile(r"[\w-]+")
+_STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 _ITEM = re.compile(r'\[(?:\d+|[^\]="\[]+=(?:"(?:[^"\\]|\\.)*"|[^\]"]*))\]')
 
 
@@ -89,6 +90,26 @@ def _item_names(items: Sequence[Any], key: Any) -> list[str]:
         if len(set(names)) == len(items):
             return names
     return [str(place) for place in range(len(items))]
+
+
+def named_path(path: str, answer: Any, schema: Mapping[str, Any] | None = None) -> str:
+    """A rule's path with the names of the answer's fields: items by their key, and no further than names go.
+
+    A rule may be about a computed value, such as ``items[0].subtract(amount, tax)``, which is about ``items[0]``.
+    """
+    named, value = "", answer
+    below: Any = schema or {}
+    for name, place in _STEP.findall(path):
+        if place and isinstance(value, list) and int(place) < len(value):
+            named += f"[{_item_names(value, below.get(KEY))[int(place)]}]"
+            value, below = value[int(place)], below.get("items")
+        elif name and _NAME.fullmatch(name):
+            named = _below(named, name)
+            value, below = (value.get(name) if isinstance(value, dict) else None), _of(below.get("properties"), name)
+        else:
+            break
+        below = below if isinstance(below, Mapping) else {}
+    return named or path
 
 
 def value_key(value: Any) -> str:

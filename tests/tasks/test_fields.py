@@ -7,7 +7,7 @@ import pytest
 
 from raydebm.records import Candidate, Gold, Problem
 from raydebm.tasks.declared import DeclaredTask
-from raydebm.tasks.fields import MAX_FIELDS, compare_fields, kind_of_field, leaves, value_key
+from raydebm.tasks.fields import MAX_FIELDS, compare_fields, kind_of_field, leaves, named_path, value_key
 from raydebm.tasks.labels import label_candidate
 from raydebm.testing import check
 
@@ -100,6 +100,24 @@ def test_a_declared_json_task_gives_fields_and_the_field_of_a_violation():
 
     assert report.fields == {"total": "-1", "items[0].price": "2"}
     assert [violation.path for violation in report.violations] == ["items", "total"]
+
+
+@pytest.mark.parametrize(
+    ("path", "named"),
+    [
+        ("items[1].price", 'items[sku="B"].price'),
+        ("items[1].subtract(price, tax)", 'items[sku="B"]'),
+        ("items[0].discount", 'items[sku="A"].discount'),
+        ("items", "items"),
+        ("items[9].price", "items"),
+        ("[day=1].dinner", "[day=1].dinner"),
+        ("", ""),
+    ],
+)
+def test_a_rule_s_path_is_named_like_the_fields(path, named):
+    answer = {"items": [{"sku": "A", "price": 1}, {"sku": "B", "price": 2}]}
+
+    assert named_path(path, answer, ITEMS) == named
 
 
 def test_a_label_has_a_verdict_on_every_field_of_answer_and_gold():

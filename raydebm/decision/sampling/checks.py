@@ -8,7 +8,7 @@ from typing import Any
 from raydebm.records import Candidate, ConstraintReport, Problem, well_formed
 from raydebm.tasks.base import Task
 from raydebm.tasks.constraints import proof_of, violations_of
-from raydebm.tasks.fields import HasFields, value_key
+from raydebm.tasks.fields import HasFields, named_path, value_key
 
 
 def check_candidate(task: Task, problem: Problem, candidate: Candidate) -> ConstraintReport:
@@ -36,7 +36,11 @@ def _check(task: Task, problem: Problem, candidate_id: str, text: str) -> Constr
         return ConstraintReport(candidate_id=candidate_id, answer=None, vote_key=None, penalty=math.inf)
     # JSON can encode a lone surrogate; writing, storing or sending the answer would raise.
     violations = tuple(
-        replace(violation, message=well_formed(violation.message))
+        replace(
+            violation,
+            message=well_formed(violation.message),
+            path=well_formed(named_path(violation.path, answer, getattr(task, "answer_schema", None))),
+        )
         for violation in violations_of(task.constraints, problem, answer)
     )
     proof = proof_of(task.constraints, problem, violations)
