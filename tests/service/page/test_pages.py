@@ -12,6 +12,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from raydebm import tasks
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.records import Problem
@@ -24,6 +25,7 @@ from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.service.store.outcomes import OutcomeLog
 from raydebm.service.store.writer import DecisionWriter
 from raydebm.tasks import get_task
+from raydebm.tasks.declared import DeclaredTask
 
 pytestmark = pytest.mark.slow
 
@@ -233,6 +235,30 @@ def test_answers_have_their_evidence_and_an_outcome_is_reported(start, write_run
     page.get_by_role("button", name="Right", exact=True).click()
     page.locator("#decision .badge", has_text="right").wait_for()
     assert httpx.get(f"{url}/v1/outcomes").json()["with_outcome"] == 1
+    assert faults_of(page) == []
+
+
+def test_fields_to_review_come_first(start, write_run, recipe, script, open_page, monkeypatch, faults_of):
+    """Three of four candidates say that the date is 1, and all say that the total is 7: p is 3/5, and 3/5 + 1/5."""
+    task = {"name": "form", "instructions": "Answer.", "prompt": "{text}", "output": {"format": "json"}}
+    monkeypatch.setattr(tasks, "_ADDED", {"form": lambda: DeclaredTask(task)})
+
+    def write(request):
+        date = 2 if (request.generator, request.sample_index) == ("bo", 1) else 1
+        return json.dumps({"date": date, "total": 7})
+
+    policy = BY_VOTES.replaced(tau_field=0.7)
+    folder = write_run({**recipe, "task": {"name": "form"}}, policy)
+    page = open_page(start(script(write), folder), width=360, dark=True)
+    ask(page, "A form.")
+    decided(page)
+
+    assert page.locator("#decision summary", has_text="2 fields, 1 to review").count() == 1
+    rows = page.locator("#decision .fields tbody tr")
+    assert [" ".join(row.split()) for row in rows.all_inner_texts()] == [
+        "date 1 ! review or 2, p 0.20 0.60 3", "total 7 0.80 4",
+    ]  # fmt: skip
+    assert rows.first.get_attribute("class") == "field-low"
     assert faults_of(page) == []
 
 
