@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 49_890,
+    "source lines": 49_920,
     "modules": 307,
-    "test lines": 38_280,
-    "benchmark lines": 2_510,
+    "test lines": 38_360,
+    "benchmark lines": 2_630,
     "client lines": 420,
-    "document lines outside docs/log": 5_710,
-    "tracked bytes": 15_910_000,
+    "document lines outside docs/log": 5_940,
+    "tracked bytes": 15_960_000,
     "recipe keys": 169,
     "service arguments": 28,
     "commands": 16,
