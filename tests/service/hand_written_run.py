@@ -52,7 +52,7 @@ USAGE = TokenUsage(prompt_tokens=10, completion_tokens=5, cost_usd=0.5)
 
 @dataclass
 class HandWritten:
-    """A backend (``core.parts.Backend``) that writes, for each request, what ``write`` says."""
+    """A backend (``core.triage.Backend``) that writes, for each request, what ``write`` says."""
 
     write: object = lambda request: RIGHT
     """request -> text, or None for a failed request, or an exception to raise."""
