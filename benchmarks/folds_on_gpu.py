@@ -97,7 +97,6 @@ def pack(recipe: "Recipe", out: Path, *, num_folds: int) -> None:
 
 def folds_of(recipe: Any, num_folds: int, rates: Mapping[int, float] | None = None) -> Iterator[Any]:
     """The run of each fold, with problems, candidates and labels of the recipe's own run, which must be there."""
-    from raydebm.config import FoldConfig
     from raydebm.pipeline.runner import Pipeline
     from raydebm.pipeline.studies.children import share_stages
     from raydebm.pipeline.studies.trainings import _pipeline
@@ -108,7 +107,7 @@ def folds_of(recipe: Any, num_folds: int, rates: Mapping[int, float] | None = No
             training = recipe.training.model_copy(update={"learning_rate": rates[index]})
             changed = recipe.model_copy(update={"training": training})
         shared = Pipeline(recipe=changed)
-        pipeline = _pipeline(shared, FoldConfig(count=num_folds, index=index), recipe.training_seed)
+        pipeline = _pipeline(shared, (index, num_folds), recipe.training_seed)
         share_stages(shared, pipeline)
         yield pipeline
 

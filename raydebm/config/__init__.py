@@ -24,7 +24,7 @@ from raydebm.config.generators import (
     TransformersGenerator,
     VllmGenerator,
 )
-from raydebm.config.pairs import FoldConfig, PairsConfig
+from raydebm.config.pairs import Fold, PairsConfig
 from raydebm.config.reading import (
     apply_overrides,
     changed_recipe,
@@ -61,7 +61,7 @@ __all__ = [
     "DecisionConfig",
     "EormBaseline",
     "EvaluationConfig",
-    "FoldConfig",
+    "Fold",
     "GenerationConfig",
     "GeneratorBase",
     "GeneratorConfig",

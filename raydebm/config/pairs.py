@@ -1,6 +1,6 @@
 """Training pairs, and the folds of a run."""
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator
 
 from raydebm.config.section import Section
 
@@ -10,20 +10,9 @@ POSITIVE_FRAC = 0.25
 """For tasks with violation scores: the share of a problem's best candidates that counts as correct (paper: 25 %)."""
 
 
-class FoldConfig(Section):
-    """One fold of all problems of a recipe, those of ``task.train`` and ``task.test`` together. Problems are assigned
-    by the run's seed, and those with the same text share a fold."""
-
-    count: int = Field(ge=2)
-    """Number of folds."""
-    index: int = Field(ge=0)
-    """The fold to test, from 0; training and validation use the others."""
-
-    @model_validator(mode="after")
-    def _known(self) -> "FoldConfig":
-        if self.index >= self.count:
-            raise ValueError(f"pairs.fold.index must be below pairs.fold.count = {self.count}, got {self.index}")
-        return self
+Fold = tuple[int, int]
+"""One of the folds that divide all problems of a recipe, those of ``task.train`` and ``task.test`` together: its number
+from 0, and the number of folds. Problems are assigned by the run's seed, and those with the same text share a fold."""
 
 
 class PairsConfig(Section):
@@ -42,6 +31,13 @@ class PairsConfig(Section):
     seed: int | None = None
     """Seed of the split into training and validation, the pairs, the bags and the adapters. Default: the run's seed.
     Another seed trains again on the same candidates (`raydebm seeds`)."""
-    fold: FoldConfig | None = None
-    """Test one fold of all problems and train on the others (`raydebm seeds --folds`). Default: the problems of
-    ``task.test`` are tested."""
+    fold: Fold | None = None
+    """Test one fold of all problems and train on the others: its number from 0, and the number of folds (`raydebm seeds
+    --folds`). Default: the problems of ``task.test`` are tested."""
+
+    @field_validator("fold")
+    @classmethod
+    def _known(cls, fold: Fold | None) -> Fold | None:
+        if fold is not None and not 0 <= fold[0] < fold[1]:
+            raise ValueError(f"must be the fold's number from 0, and the number of folds; got {list(fold)}")
+        return fold

@@ -23,8 +23,6 @@ class RayConfig(Section):
 
     num_cpus: int | None = Field(None, ge=4)
     """Logical CPUs of the local cluster; at least 4, because Ray Data hangs with two."""
-    num_gpus: int | None = Field(None, ge=0)
-    """GPUs of the local cluster. Default: those that torch sees."""
     gpus_per_adapter: float | None = Field(None, ge=0, le=1)
     """GPU share per adapter. Default: 0.5 if the cluster has GPUs, else 0. With 0.5, five adapters are placed 2+2+1 on
     three GPUs. ``scorer.device: cpu`` reserves no GPU."""

@@ -130,9 +130,7 @@ def _recorded(recipe: Recipe, pools: Sequence[PoolGenerator], requests: Many[Gen
 
 def _one_gpu(recipe: Recipe) -> Iterator[str]:
     config, num_adapters = recipe.ray, len(recipe.scorer.adapters)
-    num_gpus = config.num_gpus
-    if num_gpus is None and "RAY_ADDRESS" not in os.environ:
-        num_gpus = len(list(DEVICES.glob("nvidia[0-9]*")))
+    num_gpus = 0 if "RAY_ADDRESS" in os.environ else len(list(DEVICES.glob("nvidia[0-9]*")))
     shares = config.gpus_per_adapter is None or 0 < config.gpus_per_adapter < 1
     if num_gpus == 1 and shares and num_adapters > 1 and not recipe.scorer.device.startswith("cpu"):
         yield (

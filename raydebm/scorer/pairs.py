@@ -88,8 +88,9 @@ def held_out(rows: Sequence[SplitProblem], recipe: Recipe) -> set[str]:
     if fold is None:
         return {row.problem.problem_id for row in rows if row.split == "test"}
     prompts = {row.problem.problem_id: row.problem.prompt for row in rows}
-    fold_of = deal_folds(prompts, count=fold.count, seed=recipe.seed)
-    return {problem_id for problem_id, index in fold_of.items() if index == fold.index}
+    number, num_folds = fold
+    fold_of = deal_folds(prompts, count=num_folds, seed=recipe.seed)
+    return {problem_id for problem_id, index in fold_of.items() if index == number}
 
 
 def split_problems(prompts: Mapping[str, str], *, validation_frac: float, seed: int) -> tuple[list[str], list[str]]:

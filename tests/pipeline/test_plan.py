@@ -148,28 +148,21 @@ def test_a_dry_run_of_the_paper_says_that_every_row_has_its_source(repository, t
 
 
 @pytest.mark.parametrize(
-    ("ray", "is_proposed"),
+    ("num_gpus", "ray", "is_proposed"),
     [
-        ({"num_gpus": 1}, True),
-        ({"num_gpus": 1, "gpus_per_adapter": 0.2}, True),
-        ({"num_gpus": 1, "gpus_per_adapter": 1}, False),
-        ({"num_gpus": 1, "gpus_per_adapter": 0}, False),
-        ({"num_gpus": 3}, False),
-        ({"num_gpus": 0}, False),
+        (1, {}, True),
+        (1, {"gpus_per_adapter": 0.2}, True),
+        (1, {"gpus_per_adapter": 1}, False),
+        (1, {"gpus_per_adapter": 0}, False),
+        (2, {}, False),
+        (0, {}, False),
     ],
 )
-def test_one_after_another_is_proposed_for_one_gpu(recipe, ray, is_proposed):
-    planned = changed_recipe(recipe(num_samples=1), {"ray": ray})
-
-    assert any("set ray.gpus_per_adapter=1" in note for note in plan_of(planned).notes) == is_proposed
-
-
-def test_gpus_are_counted_where_the_recipe_does_not_say(recipe, tmp_path, monkeypatch):
+def test_one_after_another_is_proposed_for_one_gpu(recipe, tmp_path, monkeypatch, num_gpus, ray, is_proposed):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setattr("raydebm.pipeline.plan.DEVICES", tmp_path)
-    for name in ("nvidia0", "nvidiactl", "nvidia-uvm"):
+    for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{number}" for number in range(num_gpus))):
         (tmp_path / name).touch()
+    notes = plan_of(changed_recipe(recipe(num_samples=1), {"ray": ray})).notes
 
-    assert any("one GPU for 5 adapters" in note for note in plan_of(recipe(num_samples=1)).notes)
-    (tmp_path / "nvidia1").touch()
-    assert not any("one GPU" in note for note in plan_of(recipe(num_samples=1)).notes)
+    assert any("one GPU for 5 adapters: set ray.gpus_per_adapter=1" in note for note in notes) == is_proposed

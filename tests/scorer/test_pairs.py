@@ -448,14 +448,14 @@ def test_without_folds_the_problems_of_the_test_source_are_held_out():
 
 def test_each_problem_of_both_sources_is_held_out_by_exactly_one_fold():
     table = rows(train="abcdefg", test="hijk")
-    parts = [held_out(table, recipe_with({"count": 3, "index": index})) for index in range(3)]
+    parts = [held_out(table, recipe_with([index, 3])) for index in range(3)]
 
     assert sorted(name for part in parts for name in part) == list("abcdefghijk")
     assert sorted(map(len, parts)) == [3, 4, 4]
 
 
 def test_the_folds_follow_from_the_seed_of_the_run_and_not_from_that_of_the_training():
-    table, fold = rows(train="abcdefgh"), {"count": 2, "index": 0}
+    table, fold = rows(train="abcdefgh"), [0, 2]
 
     assert held_out(table, recipe_with(fold, pairs_seed=5)) == held_out(table, recipe_with(fold))
     assert held_out(table, recipe_with(fold, seed=2)) != held_out(table, recipe_with(fold, seed=1))

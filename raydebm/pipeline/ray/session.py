@@ -108,7 +108,6 @@ def _own_cluster(config: RayConfig) -> Iterator[Path]:
     with _raylet_muted():
         session = start_here(
             num_cpus=config.num_cpus or max(MIN_LOGICAL_CPUS, os.cpu_count() or 1),
-            num_gpus=config.num_gpus,
             object_store_memory=config.object_store_mb * 2**20,
             log_to_driver=False,
             logging_level=logging.ERROR,

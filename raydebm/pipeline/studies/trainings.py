@@ -9,7 +9,7 @@ trainings.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from raydebm.config import FoldConfig
+from raydebm.config import Fold
 from raydebm.errors import ConfigError, PoolError
 from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.results.entries import entry_of, loop_entries, outcome_values
@@ -62,7 +62,7 @@ def train_several(
         shared.make("problems")
         prompts = {problem_id: problem.prompt for problem_id, problem in shared.problems().items()}
         fold_of = deal_folds(prompts, count=folds, seed=recipe.seed)
-    parts = [None] if folds is None else [FoldConfig(count=folds, index=index) for index in range(folds)]
+    parts = [None] if folds is None else [(number, folds) for number in range(folds)]
     pipelines = [_pipeline(shared, fold, seed) for fold in parts for seed in seeds]
     if retry_failed:
         for pipeline in [shared, *pipelines]:
@@ -89,14 +89,14 @@ def train_several(
     return summary, write_summary(summary, shared.run, command=command_line())
 
 
-def _pipeline(shared: Pipeline, fold: FoldConfig | None, seed: int) -> Pipeline:
+def _pipeline(shared: Pipeline, fold: Fold | None, seed: int) -> Pipeline:
     """Run of one training, with progress reports of its stages under its name."""
     recipe = shared.recipe
     pairs = recipe.pairs.model_copy(update={"seed": seed, "fold": fold or recipe.pairs.fold})
     if fold is None:
         name = f"seed-{seed}"
     else:
-        name = f"fold-{fold.index}" if seed == recipe.training_seed else f"fold-{fold.index}/seed-{seed}"
+        name = f"fold-{fold[0]}" if seed == recipe.training_seed else f"fold-{fold[0]}/seed-{seed}"
     return child_run(shared, name, recipe.model_copy(update={"pairs": pairs}))
 
 
@@ -136,7 +136,7 @@ def _trained(pipeline: Pipeline) -> Training:
     try:
         evaluation = pipeline.evaluate()
     except PoolError as error:
-        raise error if fold is None else PoolError(f"fold {fold.index} of {fold.count}: {error}") from error
+        raise error if fold is None else PoolError(f"fold {fold[0]} of {fold[1]}: {error}") from error
     return _training_of(pipeline, evaluation)
 
 
@@ -160,7 +160,7 @@ def _training_of(pipeline: Pipeline, evaluation: Evaluation) -> Training:
     return Training(
         facts=TrainingFacts(
             seed=recipe.training_seed,
-            fold=None if recipe.pairs.fold is None else recipe.pairs.fold.index,
+            fold=None if recipe.pairs.fold is None else recipe.pairs.fold[0],
             num_test=len(splits[TEST]),
             num_train=len(splits[TRAIN]),
             num_validation=len(splits[VALIDATION]),

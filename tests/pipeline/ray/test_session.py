@@ -100,12 +100,12 @@ from raydebm.pipeline.ray.session import is_own_cluster, ray_session
 
 print("stale", utils.read_ray_address())
 name = "RAY_DATA_DEFAULT_ASYNC_ROW_UDF_MAX_CONCURRENCY"
-with ray_session(RayConfig(num_gpus=3, object_store_mb=100)) as logs:
+with ray_session(RayConfig(num_cpus=9, object_store_mb=100)) as logs:
     utils.publish_error_to_driver("kind", "said by the raylet", gcs_client=worker.global_worker.gcs_client)
     print("logs", (logs / "raylet.out").exists())
     resources = ray.cluster_resources()
     seen = ray.get(ray.remote(num_cpus=0.1)(lambda: os.environ[name]).remote())
-    print("facts", resources["CPU"] >= 8, resources["GPU"], is_own_cluster(), seen == os.environ[name])
+    print("facts", resources["CPU"], is_own_cluster(), seen == os.environ[name])
     print("auth", os.environ["RAY_AUTH_MODE"])
     with ray_session(RayConfig()):
         pass
@@ -135,7 +135,7 @@ def own_cluster_says():
 
 @pytest.mark.ray
 def test_an_own_cluster_has_what_was_declared_and_tells_its_workers(own_cluster_says):
-    assert "facts True 3.0 True True" in own_cluster_says
+    assert "facts 9.0 True True" in own_cluster_says
 
 
 @pytest.mark.ray

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from tiny_run import recipe_of
 
-from raydebm.config import FoldConfig, parse_recipe
+from raydebm.config import parse_recipe
 from raydebm.errors import ConfigError, MissingKeyError, PoolError
 from raydebm.pipeline.context import TEST, VALIDATION
 from raydebm.pipeline.runner import Pipeline
@@ -151,7 +151,7 @@ def test_no_seed_and_a_repeated_one_are_refused(tmp_path, seeds):
 
 
 def test_a_recipe_that_is_a_fold_already_is_refused(tmp_path):
-    recipe = recipe_of(tmp_path, pairs={"fold": {"count": 2, "index": 0}})
+    recipe = recipe_of(tmp_path, pairs={"fold": [0, 2]})
     with pytest.raises(ConfigError, match=r"sets pairs\.fold"):
         train_several(Pipeline(recipe=recipe), folds=2, seeds=[0])
 
@@ -232,6 +232,7 @@ def test_a_fold_that_has_nothing_to_train_on_is_named(finished, tmp_path):
         train_several(Pipeline(recipe=small(finished[0].recipe, tmp_path)), folds=2, seeds=[3])
 
 
-def test_an_index_beyond_the_folds_is_refused():
-    with pytest.raises(ValueError, match=r"pairs\.fold\.index must be below pairs\.fold\.count = 2, got 2"):
-        FoldConfig(count=2, index=2)
+@pytest.mark.parametrize("fold", [[2, 2], [-1, 2]])
+def test_a_fold_that_is_none_of_the_folds_is_refused(tmp_path, fold):
+    with pytest.raises(ConfigError, match=r"pairs\.fold: .*the number of folds"):
+        recipe_of(tmp_path, pairs={"fold": fold})
