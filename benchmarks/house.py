@@ -21,14 +21,14 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 49_920,
+    "source lines": 49_910,
     "modules": 307,
-    "test lines": 38_360,
+    "test lines": 38_350,
     "benchmark lines": 2_630,
     "client lines": 420,
-    "document lines outside docs/log": 5_940,
+    "document lines outside docs/log": 5_930,
     "tracked bytes": 15_960_000,
-    "recipe keys": 169,
+    "recipe keys": 166,
     "service arguments": 28,
     "commands": 16,
 }
