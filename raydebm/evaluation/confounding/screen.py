@@ -45,7 +45,6 @@ class AuthorRow:
 
     generator: str
     num_candidates: int
-    num_correct: int
     accuracy: Estimate
     correct_share: Estimate
     """Share among a problem's correct candidates, mean over the problems that it answered with any correct one: the
@@ -221,7 +220,6 @@ def _row(table: CandidateTable, index: int, picks: Floats, within: Floats, boots
     return AuthorRow(
         generator=table.generators[index],
         num_candidates=int(own.sum()),
-        num_correct=int(good.sum()),
         accuracy=bootstrap.proportion(np.where(num_own > 0, num_good / np.maximum(num_own, 1), math.nan)),
         correct_share=bootstrap.proportion(share),
         pick_share=bootstrap.proportion(picked),

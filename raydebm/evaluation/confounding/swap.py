@@ -197,29 +197,25 @@ def _result(source: str, texts: Sequence[SwappedText], settings: SwapSettings) -
         by_style.setdefault(text.style, []).append(text)
     if len(by_style.keys() - {source}) > 1:
         by_style["(all other styles)"] = [text for text in texts if text.style != source]
-    rows = [_row(style, own, problems, bootstrap, is_control=style == source) for style, own in by_style.items()]
+    rows = []
+    for style, own in by_style.items():
+        changed = [(problems.index(text.problem_id), text.change) for text in own if text.change is not None]
+        places, changes = (np.array(column) for column in (zip(*changed, strict=True) if changed else ([], [])))
+        sums, counts = (np.bincount(places.astype(int), weights, len(problems)) for weights in (changes, None))
+        verdicts = Counter(text.verdict for text in own if text.text is not None)
+        known = counts > 0
+        rows.append(
+            SwapRow(
+                style=style,
+                is_control=style == source,
+                num_asked=len(own),
+                num_failed=sum(text.text is None for text in own),
+                num_incorrect=verdicts[Verdict.INCORRECT],
+                num_unlabeled=verdicts[Verdict.UNLABELED],
+                change=bootstrap.ratio(np.where(known, sums, np.nan), np.where(known, counts, np.nan)),
+            )
+        )
     return SwapResult(source=source, rows=tuple(rows), texts=tuple(texts))
-
-
-def _row(
-    style: str, texts: Sequence[SwappedText], problems: Sequence[str], bootstrap: Bootstrap, *, is_control: bool
-) -> SwapRow:
-    changed = [(problems.index(text.problem_id), text.change) for text in texts if text.change is not None]
-    sums, counts = np.zeros(len(problems)), np.zeros(len(problems))
-    for place, change in changed:
-        sums[place] += change
-        counts[place] += 1
-    known = counts > 0
-    verdicts = Counter(text.verdict for text in texts if text.text is not None)
-    return SwapRow(
-        style=style,
-        is_control=is_control,
-        num_asked=len(texts),
-        num_failed=sum(text.text is None for text in texts),
-        num_incorrect=verdicts[Verdict.INCORRECT],
-        num_unlabeled=verdicts[Verdict.UNLABELED],
-        change=bootstrap.ratio(np.where(known, sums, np.nan), np.where(known, counts, np.nan)),
-    )
 
 
 JOURNAL = ("confounding", "journal")

@@ -28,8 +28,6 @@ REPAIRED_COLUMNS = ("TACO",)
 class Cell:
     published: str | None
     """Published value as printed. None if the paper has none."""
-    published_value: float | None
-    """Published value as a number, shares as fractions. None if it is not a number, such as "56/201"."""
     measured: str | None
     """Measured value, with its interval if it has one."""
     estimate: Estimate | None
@@ -209,18 +207,6 @@ class PublishedTable:
             return None
         text = cells[self.columns.index(column)]
         return None if text == "--" else text
-
-
-def share_of(cell: str | None) -> float | None:
-    """ "97.0%" -> 0.97, "0.046" -> 0.046, "+6.0 pp" -> 0.06. None if it is not a number."""
-    if cell is None:
-        return None
-    text = cell.replace(" pp", "%").strip()
-    scale = 100.0 if text.endswith("%") else 1.0
-    try:
-        return float(text.rstrip("%")) / scale
-    except ValueError:
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,6 @@ from raydebm.evaluation.paper.paper_cells import (
     found_or,
     no_pool,
     paper,
-    share_of,
     without,
 )
 from raydebm.evaluation.paper.paper_measures import (
@@ -137,7 +136,6 @@ def _cell(published: str | None, answer: Answer) -> Cell:
     if isinstance(answer, Measured):
         return Cell(
             published=published,
-            published_value=share_of(published),
             measured=answer.text,
             estimate=answer.estimate,
             status="measured",
@@ -146,7 +144,6 @@ def _cell(published: str | None, answer: Answer) -> Cell:
     status: Status = "not applicable" if published is None and answer.status != "needs a key or GPU" else answer.status
     return Cell(
         published=published,
-        published_value=share_of(published),
         measured=None,
         estimate=None,
         status=status,

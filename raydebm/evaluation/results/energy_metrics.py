@@ -18,7 +18,7 @@ from scipy.special import ndtr
 
 from raydebm.decision.groups import Bools, Floats
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.certainty.signals import NUM_RESAMPLES, num_answered, risks, worth_of
+from raydebm.evaluation.certainty.signals import NUM_RESAMPLES, num_answered, risks
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, weighted_sums
 
 POOLS_AT_ONCE = 1024
@@ -126,26 +126,20 @@ class EnergyPicks:
     sigma: Floats
     correct: Floats
     """1, 0, or NaN for unlabeled."""
-    worth: Floats
-    """1 - violation, or correctness if the task has no violation scores."""
 
 
 def picks(pools: PoolTable, lambda_: float) -> EnergyPicks:
     """Energy minimiser of each pool."""
     picked = pools.select(lambda_)
-    correct, violation = pools.at(pools.correct, picked), pools.at(pools.violation, picked)
-    return EnergyPicks(pools.at(pools.mu, picked), pools.at(pools.sigma, picked), correct, worth_of(correct, violation))
+    return EnergyPicks(*(pools.at(values, picked) for values in (pools.mu, pools.sigma, pools.correct)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retained:
-    """Results without the most uncertain selections (paper, selective prediction)."""
+    """Share correct without the most uncertain selections (paper, selective prediction)."""
 
     abstain_frac: float
     pass_at_1: Estimate
-    """Share correct, as in the paper for every task."""
-    worth: Estimate
-    """1 - violation if the task has violation scores, else the share correct."""
 
 
 def selective_accuracy(
@@ -155,26 +149,19 @@ def selective_accuracy(
 
     Equal sigmas at the cut-off count fractionally. ``n`` is the number of remaining problems.
     """
-    columns = (
-        _retained(energy_picks.sigma, right, bootstrap, fractions)
-        for right in (energy_picks.correct, energy_picks.worth)
-    )
-    return tuple(
-        Retained(abstain_frac=fraction, pass_at_1=correct, worth=worth)
-        for fraction, correct, worth in zip(fractions, *columns, strict=True)
-    )
-
-
-def _retained(sigma: Floats, right: Floats, bootstrap: Bootstrap, fractions: Sequence[float]) -> list[Estimate]:
+    sigma, right = energy_picks.sigma, energy_picks.correct
     known = ~(np.isnan(sigma) | np.isnan(right))
     total = int(known.sum())
     if total == 0:
-        return [NOTHING for _ in fractions]
+        return tuple(Retained(abstain_frac=fraction, pass_at_1=NOTHING) for fraction in fractions)
     accuracy = 1 - risks(-sigma[known], right[known], bootstrap.first(NUM_RESAMPLES).with_sample()[:, known], fractions)
-    return [
-        bootstrap.share(float(values[0]), values[1:], num_answered(fraction, total))
+    return tuple(
+        Retained(
+            abstain_frac=fraction,
+            pass_at_1=bootstrap.share(float(values[0]), values[1:], num_answered(fraction, total)),
+        )
         for fraction, values in zip(fractions, accuracy.T, strict=True)
-    ]
+    )
 
 
 def sigma_auroc(energy_picks: EnergyPicks, bootstrap: Bootstrap) -> Estimate:

@@ -212,25 +212,18 @@ class Evaluation(JsonResults):
         rows = [row for name in shown if (row := self.row(name)) is not None]
         pass_at_1 = {row.name: row.pass_at_1.value for row in rows}
         violated = {row.name: row.mean_violation.value for row in rows} if self.is_continuous else None
-        decision = self.decision
-        decided = (
-            {}
-            if decision is None
-            else {
-                "profile": decision.profile,
-                "confidence_auroc": decision.confidence.auroc.value,
-                "confidence_ece": decision.reliability.ece.value,
-            }
-        )
-        return {
+        known = {
             "num_problems": self.counts.problems,
             "num_candidates": self.counts.candidates,
             "num_unlabeled": self.counts.unlabeled,
             "pass_at_1": pass_at_1,
             **({"mean_violation": violated} if violated else {}),
             "coverage": None if self.loop is None else self.loop.coverage.value,
-            **decided,
         }
+        if self.decision is None:
+            return known
+        auroc, ece = self.decision.confidence.auroc.value, self.decision.reliability.ece.value
+        return known | {"profile": self.decision.profile, "confidence_auroc": auroc, "confidence_ece": ece}
 
 
 TOLERANCE = 0.15

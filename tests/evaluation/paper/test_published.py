@@ -1,6 +1,6 @@
 import pytest
 
-from raydebm.evaluation.paper.paper_cells import paper, share_of
+from raydebm.evaluation.paper.paper_cells import paper
 from raydebm.evaluation.paper.paper_tables import MEASURES
 
 
@@ -35,14 +35,6 @@ def test_a_dash_and_an_unknown_cell_are_nothing():
 
     assert table.cell("EORM (55M)", "MuSR") is None
     assert table.cell("no such row", "MuSR") is None
-
-
-@pytest.mark.parametrize(
-    ("printed", "value"),
-    [("97.0%", 0.97), ("0.046", 0.046), ("-89.8 pp", -0.898), ("56/201", None), ("5 constraints", None), (None, None)],
-)
-def test_cells_as_numbers(printed, value):
-    assert share_of(printed) == (None if value is None else pytest.approx(value))
 
 
 def test_every_benchmark_of_the_tables_is_a_task():

@@ -89,7 +89,7 @@ def test_the_one_mean_violation_of_the_papers_transfer_table_is_a_mean_violation
     reproduced = reproduction([], transfers=[transfer(runs, title="t", num_bootstrap=100)])
 
     paper = cell(reproduced, "tab:full_transfer", "K&K (MB)", "TP")
-    assert (paper.published_value, paper.estimate.value) == (0.136, 0.25)
+    assert paper.estimate.value == 0.25
     assert paper.reason.startswith("mean violation by mu alone")
     assert cell(reproduced, "tab:full_transfer", "MuSR (MB)", "TP").estimate.value == 0.0
 

@@ -161,7 +161,7 @@ def cell(reproduced, label, row, column):
 def test_a_measured_cell_stands_beside_the_published_one(reproduced, puzzles):
     paper = cell(reproduced, "tab:main_results", "Distributional EBM", "K&K")
 
-    assert (paper.published, paper.published_value, paper.status) == ("99.9%", pytest.approx(0.999), "measured")
+    assert (paper.published, paper.status) == ("99.9%", "measured")
     assert paper.estimate == puzzles.evaluation.row("energy (paper)").pass_at_1
     assert f"n={paper.estimate.n}" in paper.measured
 

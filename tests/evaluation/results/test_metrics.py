@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from raydebm.evaluation.results.energy_metrics import (
-    EnergyPicks,
     energy_gaps,
     energy_measures,
     kendall_taus,
@@ -147,21 +146,6 @@ def test_selective_accuracy_drops_the_highest_sigma(make_pool):
     rows = selective_accuracy(chosen, bootstrap(5), fractions=(0.0, 0.25, 0.5))
 
     assert [(row.pass_at_1.value, row.pass_at_1.n) for row in rows] == [(0.5, 4), (pytest.approx(2 / 3), 3), (1.0, 2)]
-
-
-def test_selections_with_violation_scores_are_worth_one_minus_them():
-    """Strictly, none is correct; the half of lower sigma violates 0.2."""
-    chosen = EnergyPicks(np.zeros(2), np.array([0.1, 0.5]), np.zeros(2), np.array([0.8, 0.4]))
-
-    rows = selective_accuracy(chosen, bootstrap(2), fractions=(0.0, 0.5))
-
-    assert [(row.pass_at_1.value, row.worth.value) for row in rows] == [(0.0, pytest.approx(0.6)), (0.0, 0.8)]
-
-
-def test_what_energy_picks_is_worth_one_minus_its_violation(make_pool):
-    pool = make_pool((0, {"members": (1.0, 1.0)}), (0, {"members": (2.0, 2.0)}), violations=[0.25, 0.5])
-
-    assert picks(table_of([pool]), 0.0).worth.tolist() == [0.75]
 
 
 def test_a_pair_accuracy_without_a_miss_has_an_exact_lower_limit(make_pool):
