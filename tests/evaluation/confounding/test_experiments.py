@@ -149,6 +149,19 @@ def test_a_probe_finds_the_writer_exactly_when_the_features_tell(tells_writer, l
     assert rows["longer than the problem's median answer"].accuracy.value < 0.7
 
 
+def test_features_that_say_nothing_guess_the_commonest_writer():
+    """Three of a problem's four answers are by ``a``; nothing else can be probed."""
+    data = ProbeData(
+        features=np.zeros((40, 1), np.float32), problem_ids=[f"p{row // 4}" for row in range(40)],
+        generators=["a", "a", "a", "b"] * 10, correct=np.full(40, np.nan), num_chars=np.ones(40),
+    )  # fmt: skip
+
+    (row,) = probes(data, num_bootstrap=100)
+
+    assert (row.accuracy.value, row.majority, row.lift.value) == (0.75, 0.75, 0.0)
+    assert (row.num_classes, row.num_candidates) == (2, 40)
+
+
 def test_a_target_with_one_class_is_left_out():
     data = probe_data(tells_writer=True)
     same = ProbeData(
@@ -218,6 +231,7 @@ def test_the_same_answer_in_another_style_has_another_energy(pools):
 
     result = swapped(pools, [Rewriter(style="plain", generator=plain), Rewriter(style="fancy", generator=own)])
 
+    assert {request.sampling.temperature for request in plain.requests} == {0.0}
     rows = {row.style: row for row in result.rows}
     assert (rows["plain"].change.value, rows["plain"].change.n) == (2.0, 6)
     assert (rows["fancy"].change.value, rows["fancy"].is_control) == (0.0, True)
