@@ -44,7 +44,7 @@ def screened(make_pool):
 
 
 def test_the_screen_is_by_the_share_that_training_prefers(screened):
-    assert {row.generator: row.num_correct for row in screened.screen.generators} == {"z": 8, "a": 0}
+    assert {row.generator: row.correct_share.value for row in screened.screen.generators} == {"z": 1.0, "a": 0.0}
 
 
 def test_the_best_generator_is_the_one_that_training_prefers(screened):
