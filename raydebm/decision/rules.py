@@ -90,9 +90,11 @@ def decide_pool(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Po
     """Select from a pool and decide about the selection. The reason is one sentence with the compared numbers."""
     if policy.rule == "posterior" and policy.posterior is not None:
         beliefs = ranked(policy.profile, policy.posterior.beliefs(pool), policy.posterior)
-        return _decide_by_beliefs(pool, beliefs, passes_left=passes_left, policy=policy)
-    decided = _decide_by_sigma(pool, passes_left=passes_left, policy=policy)
-    return replace(decided, beliefs=beliefs_about(pool, policy, decided.best))
+        decided = _decide_by_beliefs(pool, beliefs, passes_left=passes_left, policy=policy)
+    else:
+        decided = _decide_by_sigma(pool, passes_left=passes_left, policy=policy)
+        decided = replace(decided, beliefs=beliefs_about(pool, policy, decided.best))
+    return replace(decided, reason=decided.reason + _silent(pool))
 
 
 def beliefs_about(pool: Sequence[ScoredCandidate], policy: Policy, best: ScoredCandidate | None) -> tuple[Belief, ...]:
@@ -236,6 +238,13 @@ def _violated(best: ScoredCandidate) -> str:
 def _unscored(pool: Sequence[ScoredCandidate]) -> str:
     missing = sum(scored.energies is None and scored.candidate.text is not None for scored in pool)
     return f"; {missing} of {len(pool)} candidates could not be scored and were left out" if missing else ""
+
+
+def _silent(pool: Sequence[ScoredCandidate]) -> str:
+    """Names of the generators none of whose candidates came; empty if none came at all, which the reason says."""
+    written = {scored.candidate.generator for scored in pool if scored.candidate.text is not None}
+    silent = sorted({scored.candidate.generator for scored in pool} - written)
+    return f"; nothing came from {', '.join(silent)}" if silent and written else ""
 
 
 def _without_energy(pool: Sequence[ScoredCandidate]) -> str:

@@ -104,7 +104,9 @@ def part_of(pool: LabelledPool, size: int, generator: np.random.Generator) -> La
     """Random part of a pool's written candidates. Raises ValueError if the pool has fewer than ``size``."""
     written = [place for place, scored in enumerate(pool.candidates) if scored.candidate.text is not None]
     places = sorted(generator.choice(written, size, replace=False).tolist())
-    return replace(pool, candidates=[pool.candidates[place] for place in places], worth=pool.worth[places])
+    fields = [pool.fields[place] for place in places] if len(pool.fields) else ()
+    candidates = [pool.candidates[place] for place in places]
+    return replace(pool, candidates=candidates, worth=pool.worth[places], fields=fields)
 
 
 def _part(pool: LabelledPool, size: int) -> LabelledPool:

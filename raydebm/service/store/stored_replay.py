@@ -251,6 +251,7 @@ def replayed_row(replayed: Replayed) -> dict[str, Any]:
         "signal": again.signal,
         "penalty": again.penalty,
         "confidence": again.confidence,
+        "fields": {field.path: field.confidence for field in again.fields},
         "promised": replayed.promised,
         "num_passes": again.num_passes,
         "num_candidates": again.num_candidates,
