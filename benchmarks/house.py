@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 49_870,
+    "source lines": 49_880,
     "modules": 307,
-    "test lines": 38_350,
-    "benchmark lines": 2_630,
+    "test lines": 38_360,
+    "benchmark lines": 2_700,
     "client lines": 420,
     "document lines outside docs/log": 5_930,
-    "tracked bytes": 15_960_000,
+    "tracked bytes": 15_970_000,
     "recipe keys": 166,
     "service arguments": 28,
     "commands": 16,
