@@ -155,6 +155,7 @@ def test_pool_mean_gates_and_the_selected_sigma_still_stops_the_answer():
     assert decided.decision is Decision.ABSTAIN
     assert decided.signal == pytest.approx(2 / 3)
 
+
 def test_the_reason_names_the_generators_from_which_nothing_came():
     lost = Candidate(candidate_id="c", task="t", problem_id="p", generator="slow", text=None, error="late")
     late = ScoredCandidate(candidate=lost, report=replace(scored("c", None).report, answer=None), energies=None)
@@ -163,7 +164,6 @@ def test_the_reason_names_the_generators_from_which_nothing_came():
 
     assert reason.endswith("; nothing came from slow")
     assert "nothing came" not in decide_pool([late], passes_left=0, policy=POLICY).reason
-
 
 
 def test_reason_when_nothing_could_be_selected_counts_the_causes():
