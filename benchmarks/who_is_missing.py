@@ -61,7 +61,11 @@ def main() -> None:
         order = sorted(authors, key=lambda name: authors[name].skill)
         results.setdefault("all", []).extend(decided(fit, tested))
         for count in sorted({max(1, len(order) // 4), max(1, len(order) // 2)}):
-            groups = {"weakest": order[:count], "strongest": order[-count:], "random": rng.choice(order, count, False)}
+            groups = {
+                "weakest": order[:count],
+                "strongest": order[-count:],
+                "random": [*rng.choice(order, count, False)],
+            }
             for name, chosen in groups.items():
                 parts = [part for pool in tested if (part := of_authors(pool, set(chosen))) is not None]
                 results.setdefault(f"{name} {count} of {len(order)}", []).extend(decided(fit, parts))
