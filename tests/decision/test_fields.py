@@ -267,6 +267,30 @@ def test_the_model_gives_live_what_the_fit_gave(fitted):
     assert all(0 < each.confidence < 1 for each in fields)
 
 
+def test_fields_and_authors_that_the_fit_never_saw_have_the_common_values(fitted):
+    """Another schema than the policy was fitted on: no bias of the kind, no skill of the author."""
+    model, pool = fitted.policy.fields, [scored("1", {"renamed": 1}, author="new"), scored("2", {"renamed": 2})]
+
+    assert model.skill("new", "renamed") == 0.0
+    assert model.skill("ann", "renamed") == model.skills["ann"][""]
+    fields = beliefs_about(pool, 0.6, 0.3, model=model)
+    assert 0 < fields["renamed"].confidence < 1
+
+
+def test_lists_of_different_length_have_missing_items():
+    fields = beliefs_about([scored("1", {"items[0]": 1}), scored("2", {"items[0]": 1, "items[1]": 2})], 0.5, 0.4)
+
+    assert fields["items[0]"].confidence == pytest.approx(0.9)
+    assert (fields["items[1]"].is_missing, fields["items[1]"].confidence) == (True, pytest.approx(0.5))
+
+
+def test_a_candidate_without_an_answer_is_left_out():
+    lost = scored("2", {})
+    object.__setattr__(lost.report, "vote_key", None)
+
+    assert beliefs_about([A, lost])["total"].confidence == pytest.approx(1 - 1e-4)
+
+
 def test_a_policy_with_a_model_is_read_as_it_was_written(fitted):
     assert Policy.from_json(json.loads(json.dumps(fitted.policy.to_json()))).fields == fitted.policy.fields
 
