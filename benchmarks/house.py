@@ -23,10 +23,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 49_880,
     "modules": 307,
-    "test lines": 38_360,
+    "test lines": 38_370,
     "benchmark lines": 2_700,
     "client lines": 420,
-    "document lines outside docs/log": 5_930,
+    "document lines outside docs/log": 5_940,
     "tracked bytes": 15_970_000,
     "recipe keys": 166,
     "service arguments": 28,
