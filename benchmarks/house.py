@@ -21,9 +21,9 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 49_880,
+    "source lines": 49_850,
     "modules": 307,
-    "test lines": 38_370,
+    "test lines": 38_360,
     "benchmark lines": 2_700,
     "client lines": 420,
     "document lines outside docs/log": 5_940,
