@@ -100,23 +100,22 @@ def selector_table(evaluation: Evaluation) -> Table:
 
 def main_table(evaluation: Evaluation) -> Table:
     """Main selectors, narrow enough for a terminal."""
-    worth: dict[str, Callable[[SelectorRow], Cell]] = {
-        "pass@1 % [95 %]": lambda row: row.pass_at_1,
-        "gap closed % [95 %]": lambda row: row.gap_closed,
-        "n": lambda row: row.pass_at_1.n,
-    }
-    if evaluation.is_continuous:
-        worth = {
-            "mean violation [95 %]": lambda row: number(row.mean_violation),
-            "gap closed % [95 %]": lambda row: row.violation_gap_closed,
-            "n": lambda row: row.mean_violation.n,
-        }
+    continuous = evaluation.is_continuous
+
+    def worth(row: SelectorRow) -> Cell:
+        return number(row.mean_violation) if continuous else row.pass_at_1
+
     used = used_row(evaluation)
     return table_of(
         f"{evaluation.title}: selectors on {evaluation.counts.problems} test problems",
         "95 % intervals in brackets. Gap closed: 0 is random choice, 100 the oracle.",
         main_rows(evaluation),
-        {"selector": lambda row: shown(row.name, evaluation), **worth},
+        {
+            "selector": lambda row: shown(row.name, evaluation),
+            "mean violation [95 %]" if continuous else "pass@1 % [95 %]": worth,
+            "gap closed % [95 %]": lambda row: row.violation_gap_closed if continuous else row.gap_closed,
+            "n": lambda row: (row.mean_violation if continuous else row.pass_at_1).n,
+        },
         emphasised=lambda row: row is used,
     )
 

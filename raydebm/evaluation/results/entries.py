@@ -203,16 +203,17 @@ def _pairs_of(entries: Sequence[SelectorEntry]) -> list[tuple[str, str]]:
     return distinct([*rule, (ALL_PASSES, PAPER_RULE), (WEIGHTED_VOTE, VOTE), *decided])
 
 
-def comparisons(entries: Sequence[SelectorEntry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:
-    """Comparisons in pass@1: the paper's rule with every other selector, and the energy vote with the plain one."""
-    values = {entry.name: entry.correct for entry in entries}
+def comparisons(
+    entries: Sequence[SelectorEntry], bootstrap: Bootstrap, seed: int, *, in_violation: bool = False
+) -> list[Comparison]:
+    """Comparisons in pass@1, or in violation avoided: the paper's rule with every other selector, the energy vote with
+    the plain one, and the decision's selectors with their rivals. Without violation scores the latter are empty."""
+    values = {
+        entry.name: 1 - entry.violation if in_violation else entry.correct
+        for entry in entries
+        if not (in_violation and np.isnan(entry.violation).all())
+    }
     return compare(values, _pairs_of(entries), bootstrap=bootstrap, seed=seed)
-
-
-def violation_comparisons(entries: Sequence[SelectorEntry], bootstrap: Bootstrap, seed: int) -> list[Comparison]:
-    """Comparisons in violation avoided. Empty if the task has no violation scores."""
-    avoided = {entry.name: 1 - entry.violation for entry in entries if not np.isnan(entry.violation).all()}
-    return compare(avoided, _pairs_of(entries), bootstrap=bootstrap, seed=seed)
 
 
 def loop_entries(results: OutcomeValues, policy: Policy) -> list[SelectorEntry]:

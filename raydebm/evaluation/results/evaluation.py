@@ -38,7 +38,6 @@ from raydebm.evaluation.results.entries import (
     outcome_values,
     selector_rows,
     summarise_loop,
-    violation_comparisons,
 )
 from raydebm.evaluation.results.selector_costs import CostRow, cost_rows
 from raydebm.evaluation.selectors import (
@@ -331,7 +330,7 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         loop=loop,
         comparisons=tuple(comparisons(entries, bootstrap, seed)),
         dimensions=dimension_table(pools, by_part, bootstrap),
-        violation_comparisons=tuple(violation_comparisons(entries, bootstrap, seed)),
+        violation_comparisons=tuple(comparisons(entries, bootstrap, seed, in_violation=True)),
         trust=trust(pools, inputs.validation, lambda_=policy.lambda_, bootstrap=bootstrap, seed=seed),
         decision=decision,
         fields=field_study(
