@@ -45,9 +45,9 @@ def leaves(answer: Any, schema: Mapping[str, Any] | None = None) -> dict[str, An
         schema: its JSON Schema, for the key columns of lists.
 
     Returns:
-        An empty mapping for a bare value, and for more than ``MAX_FIELDS`` leaves.
+        An empty mapping for a bare or empty value, and for more than ``MAX_FIELDS`` leaves.
     """
-    if not isinstance(answer, dict | list):
+    if not isinstance(answer, dict | list) or not answer:
         return {}
     found: dict[str, Any] = {}
     for path, value in _walk("", answer, schema or {}, MAX_DEPTH):

@@ -41,7 +41,7 @@ def test_items_without_different_keys_are_named_by_position(items):
     assert all(path.startswith(("items[0]", "items[1]")) for path in leaves({"items": items}, ITEMS))
 
 
-@pytest.mark.parametrize("answer", ["text", 3, None, True])
+@pytest.mark.parametrize("answer", ["text", 3, None, True, {}, []])
 def test_a_bare_value_has_no_fields(answer):
     assert leaves(answer) == {}
 
