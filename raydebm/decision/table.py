@@ -95,7 +95,7 @@ class PoolTable:
     violation: Floats
     """Violation score in [0, 1], lower is better, shape (R,). NaN without one."""
     field_verdicts: NDArray[np.object_]
-    """Verdicts on the row's fields (``Label.fields``), shape (R,)."""
+    """Verdicts on the row's fields (``Label.fields``), shape (R,). None without any."""
     scores: Mapping[str, Floats] = field(default_factory=dict)
     """Shape (R,) by outside scorer, higher is better. NaN if absent."""
     dimensions: Mapping[str, Floats] = field(default_factory=dict)
@@ -158,7 +158,7 @@ class PoolTable:
             penalty=_column(scored.report.penalty for scored in candidates),
             correct=_column(map(correct_of, own_labels)),
             violation=_column(map(violation_of, own_labels)),
-            field_verdicts=_objects({} if label is None else label.fields for label in own_labels),
+            field_verdicts=_objects(None if label is None else label.fields or None for label in own_labels),
             scores={name: _column(map(by_id.get, ids)) for name, by_id in (scores or {}).items()},
             dimensions={
                 name: _column(None if label is None else label.parts.get(name) for label in own_labels)

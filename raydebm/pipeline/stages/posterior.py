@@ -56,12 +56,13 @@ def labelled_pools(pools: PoolTable) -> list[LabelledPool]:
     """Pools with the value of each candidate: 1 or 0, or 1 minus the violation score."""
     worth = 1 - pools.violation if pools.has_violations else pools.correct
     order = np.lexsort((pools.place_of_row, pools.pool_of_row))
+    has_fields = any(pools.field_verdicts)
     return [
         LabelledPool(
             problem_id=problem.problem_id,
             candidates=[pools.candidates[row] for row in rows],
             worth=worth[rows],
-            fields=tuple(pools.field_verdicts[rows]) if any(pools.field_verdicts) else (),
+            fields=tuple(verdicts or {} for verdicts in pools.field_verdicts[rows]) if has_fields else (),
             text_key=text_key(problem.prompt),
         )
         for problem, rows in zip(pools.problems, np.split(order, pools.offsets[1:-1]), strict=True)
