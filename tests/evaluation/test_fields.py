@@ -2,6 +2,7 @@
 
 import pytest
 
+from raydebm.evaluation.certainty import fields
 from raydebm.evaluation.certainty.fields import field_study
 from raydebm.evaluation.report.evaluation_tables import _field_tables
 from raydebm.evaluation.stats.intervals import Bootstrap
@@ -48,9 +49,9 @@ LABELS = {
 }
 
 
-def study(outcomes=OUTCOMES, labels=LABELS):
+def study(outcomes=OUTCOMES, labels=LABELS, *, tau_field=0.7):
     bootstrap = Bootstrap.of(2, num_bootstrap=50, seed=0)
-    return field_study(outcomes, labels, problem_ids=["a", "b"], tau_field=0.7, bootstrap=bootstrap)
+    return field_study(outcomes, labels, problem_ids=["a", "b"], tau_field=tau_field, bootstrap=bootstrap)
 
 
 def test_fields_are_counted_together_and_by_kind():
@@ -66,6 +67,17 @@ def test_the_error_is_that_of_the_fields_that_are_not_flagged():
     every = study().rows[0]
 
     assert (every.shown.value, every.error.value, every.auroc.value) == (0.5, 0.0, 1.0)
+
+
+def test_a_field_at_the_threshold_is_not_flagged():
+    assert study(tau_field=0.9).rows[0].shown.value == 0.25
+
+
+def test_the_most_frequent_kinds_have_rows(monkeypatch):
+    monkeypatch.setattr(fields, "MOST_KINDS", 2)
+    more = [*OUTCOMES[:1], outcome("a", {"items[7].price": 0.4, "total": 0.8, "date": 0.5})]
+
+    assert [row.kind for row in study(more).rows] == ["all", "items[*].price", "total"]
 
 
 def test_the_brier_score_is_over_fields():
