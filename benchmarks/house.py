@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 49_850,
     "modules": 307,
-    "test lines": 38_360,
+    "test lines": 38_370,
     "benchmark lines": 2_700,
     "client lines": 420,
     "document lines outside docs/log": 5_940,
