@@ -9,7 +9,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,23 +46,14 @@ _UNNUMBERED = -1
 """Sample of a line with neither ``sample`` nor ``run``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RecordedEntry:
-    """One usable line of a JSON-lines pool. ``text`` is None exactly when ``error`` is set."""
-
-    problem_id: str
-    model: str
-    draw: _Draw
-    text: str | None
-    error: str | None
-    pass_index: int = 1
-    messages: tuple[Message, ...] = ()
-    """The chat of a later pass's reply."""
-
-
 def answers_chat(recorded: Candidate, messages: Sequence[Message], response_format: str | None = None) -> bool:
     """Whether the recorded candidate answers this chat: its id is the content id of its request."""
-    asked = GenerationRequest(
+    return _request_id(recorded, messages, response_format) == recorded.candidate_id
+
+
+def _request_id(recorded: Candidate, messages: Sequence[Message], response_format: str | None = None) -> str:
+    """Id of the request for this chat that a candidate would answer."""
+    return GenerationRequest(
         task=recorded.task,
         problem_id=recorded.problem_id,
         generator=recorded.generator,
@@ -72,8 +63,7 @@ def answers_chat(recorded: Candidate, messages: Sequence[Message], response_form
         pass_index=recorded.pass_index,
         sample_index=recorded.sample_index,
         response_format=response_format,
-    )
-    return asked.candidate_id == recorded.candidate_id
+    ).candidate_id
 
 
 def read_pool_file(name: str | Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
@@ -125,45 +115,26 @@ def _read_parquet(path: Path) -> Pool:
 
 
 def _read_json_lines(path: Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
-    entries, known = _entries(path, text_fields, models)
-    sample_of = _sample_indices(entries.values())
+    entries, known = _entries(path, task, text_fields, models)
+    sample_of = _sample_indices((model, draw) for _, model, draw, _ in entries)
     found = []
-    for entry in entries.values():
-        sample = sample_of[entry.model, entry.draw]
-        candidate = Candidate(
-            candidate_id=content_id("recorded", task, entry.problem_id, entry.model, list(entry.draw), entry.text),
-            task=task,
-            problem_id=entry.problem_id,
-            generator=entry.model,
-            text=entry.text,
-            error=entry.error,
-            pass_index=entry.pass_index,
-            sample_index=sample,
-        )
-        if entry.pass_index > 1:
-            asked = GenerationRequest(
-                task=task,
-                problem_id=entry.problem_id,
-                generator=entry.model,
-                messages=entry.messages,
-                sampling=candidate.sampling,
-                seed=candidate.seed,
-                pass_index=entry.pass_index,
-                sample_index=sample,
-            )
-            candidate = replace(candidate, candidate_id=asked.candidate_id)
-        found.append((entry.problem_id, entry.model, (entry.pass_index, sample, 0), candidate))
+    for (problem_id, model, draw, _), (candidate, chat) in entries.items():
+        name = content_id("recorded", task, problem_id, model, list(draw), candidate.text)
+        drawn = replace(candidate, candidate_id=name, sample_index=sample_of[model, draw])
+        if chat:
+            drawn = replace(drawn, candidate_id=_request_id(drawn, chat))
+        found.append((problem_id, model, (drawn.pass_index, drawn.sample_index, 0), drawn))
     return found, known
 
 
-def _sample_indices(entries: Iterable[_RecordedEntry]) -> dict[tuple[str, _Draw], int]:
+def _sample_indices(drawn: Iterable[tuple[str, _Draw]]) -> dict[tuple[str, _Draw], int]:
     """A sample index for every sample of every model, the same for all problems.
 
     Plain sample numbers are kept; named runs or samples are counted in the order of their names.
     """
     draws: dict[str, set[_Draw]] = {}
-    for entry in entries:
-        draws.setdefault(entry.model, set()).add(entry.draw)
+    for model, draw in drawn:
+        draws.setdefault(model, set()).add(draw)
     indices: dict[tuple[str, _Draw], int] = {}
     for model, of_model in draws.items():
         plain = not any(run or name for run, _, name in of_model)
@@ -173,9 +144,10 @@ def _sample_indices(entries: Iterable[_RecordedEntry]) -> dict[tuple[str, _Draw]
 
 
 def _entries(
-    path: Path, text_fields: Sequence[str], models: Sequence[str] | None
-) -> tuple[dict[tuple[str, str, _Draw, str], _RecordedEntry], set[str]]:
-    entries: dict[tuple[str, str, _Draw, str], _RecordedEntry] = {}
+    path: Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None
+) -> tuple[dict[tuple[str, str, _Draw, str], tuple[Candidate, Sequence[Message]]], set[str]]:
+    """(candidate without its id and sample index, chat of a later pass) by problem, model, draw and chat."""
+    entries: dict[tuple[str, str, _Draw, str], tuple[Candidate, Sequence[Message]]] = {}
     known: set[str] = set()
     bad: list[str] = []
     repeated = 0
@@ -191,14 +163,14 @@ def _entries(
         known.add(row["model"])
         if models is not None and row["model"] not in models:
             continue
-        entry = _entry(row, text_fields)
-        chat = "" if entry.pass_index == 1 else content_id(entry.pass_index, [dict(each) for each in entry.messages])
-        if entry.draw[1] == _UNNUMBERED:
-            entry = replace(entry, draw=("", unnumbered[entry.problem_id, entry.model, chat], ""))
-            unnumbered[entry.problem_id, entry.model, chat] += 1
-        key = (entry.problem_id, entry.model, entry.draw, chat)
+        problem_id, model, messages, draw = row["problem_id"], row["model"], row["messages"], _draw(row)
+        chat = content_id(row["pass_index"], messages) if messages else ""
+        if draw[1] == _UNNUMBERED:
+            draw = ("", unnumbered[problem_id, model, chat], "")
+            unnumbered[problem_id, model, chat] += 1
+        key = (problem_id, model, draw, chat)
         repeated += key in entries
-        entries.setdefault(key, entry)
+        entries.setdefault(key, (_candidate(row, task, text_fields), messages))
     if not known:
         first = f"; the first bad line is {bad[0]}" if bad else ""
         raise TaskDataError(
@@ -245,7 +217,8 @@ def _row(line: str) -> dict[str, Any]:
             f"pass {pass_index} answers feedback: field 'messages' must be the chat, a list of objects with role and "
             f"content, got {row.get('messages')!r:.80}"
         )
-    return row
+    chat = row["messages"] if pass_index > 1 else ()
+    return row | {"messages": [{"role": each["role"], "content": each["content"]} for each in chat]}
 
 
 def _is_chat(value: Any) -> bool:
@@ -259,21 +232,21 @@ def _is_chat(value: Any) -> bool:
     )
 
 
-def _entry(row: Mapping[str, Any], text_fields: Sequence[str]) -> _RecordedEntry:
+def _candidate(row: Mapping[str, Any], task: str, text_fields: Sequence[str]) -> Candidate:
     texts = (_text(row.get(name)) for name in text_fields)
-    text, error = next((content for content in texts if content is not None), None), None
+    text = next((content for content in texts if content is not None), None)
+    error = None
     if text is None:
         seen = ", ".join(f"field {name!r} is {row.get(name)!r:.80}" for name in text_fields)
         error = well_formed(f"recorded without text: {seen}")
-    chat = () if row["pass_index"] == 1 else row["messages"]
-    return _RecordedEntry(
+    return Candidate(
+        candidate_id="",
+        task=task,
         problem_id=row["problem_id"],
-        model=row["model"],
-        draw=_draw(row),
+        generator=row["model"],
         text=text,
         error=error,
         pass_index=row["pass_index"],
-        messages=tuple({"role": each["role"], "content": each["content"]} for each in chat),
     )
 
 
