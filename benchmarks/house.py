@@ -21,7 +21,7 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 49_850,
+    "source lines": 49_820,
     "modules": 307,
     "test lines": 38_370,
     "benchmark lines": 2_700,
