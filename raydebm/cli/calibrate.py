@@ -67,8 +67,12 @@ def asked_of(
     """Recipe of a command line, with the guarantee of its options."""
     from raydebm.config import changed_recipe
 
-    promise = {"max_error": max_error, "confidence": confidence, "min_coverage": min_coverage}
-    promise["max_field_error"] = max_field_error
+    promise = {
+        "max_error": max_error,
+        "confidence": confidence,
+        "min_coverage": min_coverage,
+        "max_field_error": max_field_error,
+    }
     stated = {name: value for name, value in promise.items() if value is not None}
     changed = changed_recipe(recipe, {"decision": recipe.decision.model_dump(mode="json") | stated})
     return Asked(recipe=recipe, with_guarantee=changed)

@@ -96,8 +96,12 @@ class FieldEvidence:
 
     def features(self, skills: Floats) -> Floats:
         """All terms, shape (R, 5), given the log-odds of each author at each row's kind of field, shape (R, G)."""
-        skill = (self.voice * skills).sum(axis=1)
-        return np.insert(self.plain, TERMS.index("skill"), skill, axis=1)
+        return terms_of(self.plain, self.voice, skills)
+
+
+def terms_of(plain: Floats, voice: Floats, skills: Floats) -> Floats:
+    """All terms in their order, from ``FieldEvidence.plain``, ``FieldEvidence.voice`` and the authors' log-odds."""
+    return np.insert(plain, TERMS.index("skill"), (voice * skills).sum(axis=1), axis=1)
 
 
 def field_evidence(

@@ -20,7 +20,7 @@ from raydebm.decision.evidence.fitting import KIND_PRIOR, SKILL_PRIOR, CrossFit,
 from raydebm.decision.evidence.likelihoods import Design, independent, maximum
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.terms import representatives
-from raydebm.decision.fields import TERMS, UNFITTED, FieldEvidence, FieldModel, field_evidence
+from raydebm.decision.fields import TERMS, UNFITTED, FieldEvidence, FieldModel, field_evidence, terms_of
 from raydebm.decision.groups import Bools, Floats, Ints, sigmoid
 from raydebm.decision.guarantee.guarantee import ByThreshold, Guarantee, certify
 from raydebm.tasks.fields import kind_of_field
@@ -106,9 +106,7 @@ class _Rows:
 
     def features(self, used: Bools) -> Floats:
         """Terms, a constant, and one column per kind, shape (R, 5 + 1 + K - 1)."""
-        skills = self.skills(used)[1][self.owner, :, self.kind]
-        skill = (self.voice * skills).sum(axis=1)
-        terms = np.insert(self.plain, TERMS.index("skill"), skill, axis=1)
+        terms = terms_of(self.plain, self.voice, self.skills(used)[1][self.owner, :, self.kind])
         return np.column_stack([terms, self.by_kind(np.arange(len(self.owner)))])
 
     def by_kind(self, rows: Ints) -> Floats:
@@ -162,8 +160,7 @@ def fit_fields(
     for number in range(len(posteriors)):
         others = fold_of != number
         confidence[~others] = sigmoid(given[~others] @ rows.fit(given[others], unchanged, chosen[others]))
-    everything = np.ones(len(table.pools), dtype=bool)
-    labelled = np.flatnonzero(known)
+    everything, labelled = np.ones(len(table.pools), dtype=bool), np.flatnonzero(known)
     theta = rows.fit(rows.features(everything)[labelled], center, labelled)
     slope, *biases = rows.fit(given, unchanged, chosen)
     theta = slope * theta + np.array([*np.zeros(len(TERMS)), *biases])
@@ -171,7 +168,7 @@ def fit_fields(
     evidence = [rows.pools[problem] for problem in rows.owner[chosen]]
     local = chosen - rows.offsets[rows.owner[chosen]]
     return FieldFit(
-        model=_model(rows, theta),
+        model=_model(rows, theta, everything),
         owner=rows.owner[chosen],
         paths=tuple(
             own.paths[own.path_of_row[row]] for own, row in zip(evidence, local, strict=True) if own is not None
@@ -194,9 +191,8 @@ def _skills(right: Floats, total: Floats, *, pooled: float) -> tuple[Floats, Flo
     return np.log(overall) - np.log1p(-overall), np.log(share) - np.log1p(-share)
 
 
-def _model(rows: _Rows, theta: Floats) -> FieldModel:
-    everything = np.ones(len(rows.pools), dtype=bool)
-    overall, by_kind = _skills(rows.own_right.sum(axis=0), rows.own_total.sum(axis=0), pooled=rows.pooled(everything))
+def _model(rows: _Rows, theta: Floats, used: Bools) -> FieldModel:
+    overall, by_kind = _skills(rows.own_right.sum(axis=0), rows.own_total.sum(axis=0), pooled=rows.pooled(used))
     kinds = rows.kinds[1:]
     return FieldModel(
         weights=dict(zip(TERMS, theta.tolist(), strict=False)),

@@ -192,10 +192,8 @@ def with_fields(fit: PolicyFit, fields: FieldFit | None, config: DecisionConfig)
     if config.max_field_error is None:
         return replace(fit, policy=policy, fields=fields)
     promise = fields.certify(config.max_field_error, config.confidence)
-    # Without a certified threshold only fields of proven answers pass without review.
-    tau = 1.0 if promise.tau is None else promise.tau
-    certified = {**promise.summary(), "tau": tau, "thresholds": promise.certified_thresholds}
-    policy = policy.replaced(tau_field=tau, field_guarantee=certified)
+    stated = _stated(promise)
+    policy = policy.replaced(tau_field=stated["tau"], field_guarantee=stated)
     return replace(fit, policy=policy, fields=fields, field_guarantee=promise)
 
 
@@ -291,12 +289,14 @@ def _promised(policy: Policy, promise: Guarantee) -> Policy:
     ``tau_accept`` is raised to ``tau_answer`` if it is lower. The guarantee lists all certified thresholds, because a
     request may use another one of them.
     """
+    stated = _stated(promise)
+    return policy.replaced(tau_answer=stated["tau"], tau_accept=max(policy.tau_accept, stated["tau"]), guarantee=stated)
+
+
+def _stated(promise: Guarantee) -> dict[str, Any]:
+    """The guarantee as a policy has it. Without a certified threshold only what is proven passes."""
     tau = 1.0 if promise.tau is None else promise.tau
-    return policy.replaced(
-        tau_answer=tau,
-        tau_accept=max(policy.tau_accept, tau),
-        guarantee={**promise.summary(), "tau": tau, "thresholds": promise.certified_thresholds},
-    )
+    return {**promise.summary(), "tau": tau, "thresholds": promise.certified_thresholds}
 
 
 def _selected(profile: Profile, labelled_table: LabelledTable, crossed: CrossFit) -> Ints:

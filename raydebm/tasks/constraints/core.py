@@ -111,10 +111,5 @@ def _violation(constraint: Constraint, finding: Finding) -> Violation:
         penalty=finding.penalty,
         weight=constraint.weight,
         message=message,
-        path=_field(str(finding.values.get("path", ""))),
+        path=str(finding.values.get("path", "")),
     )
-
-
-def _field(path: str) -> str:
-    """Field at a path of a rule, such as ``items`` for ``answer.items[].price``; empty for the whole answer."""
-    return path.removeprefix("answer").lstrip(".").partition("[]")[0]

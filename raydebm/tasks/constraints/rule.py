@@ -232,7 +232,12 @@ def _with_text(rule: Rule, finding: Finding) -> Finding:
         template = finding.message  # the user's sentence names a value that is missing here
     # Tables cannot store lone surrogates.
     text = fill(template, finding.values).encode("utf-8", "replace").decode("utf-8")
-    return Finding(penalty=finding.penalty, values={"text": text, "path": finding.values.get("path", "")})
+    return Finding(penalty=finding.penalty, values={"text": text, "path": _field(finding.values.get("path", ""))})
+
+
+def _field(path: str) -> str:
+    """Field at a rule's path, such as ``items`` for ``answer.items[].price``; empty for the whole answer."""
+    return path.removeprefix("answer").lstrip(".").partition("[]")[0]
 
 
 def _capped(findings: list[Finding], cap: float) -> list[Finding]:
