@@ -1,7 +1,10 @@
-"""The base class of recipe sections, and pydantic's errors as text."""
+"""The base classes of what users write, and pydantic's errors as text."""
 
+import ast
+import inspect
 from collections.abc import Iterator
-from typing import Annotated
+from itertools import pairwise
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -25,12 +28,34 @@ Device = Annotated[str, Field(pattern=r"^(auto|(cpu|cuda|mps|xpu|hpu|npu|xla|mti
 """``auto``, or a device by torch's name."""
 
 
-class Section(BaseModel):
+class Documented(BaseModel):
+    """A model whose JSON schema has the docstrings below its fields as their descriptions."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> Any:
+        # Not by pydantic's use_attribute_docstrings, which would read the source at every import.
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        for name, text in field_docs(cls).items():
+            properties[cls.model_fields[name].alias or name]["description"] = text
+        return schema
+
+
+class Section(Documented):
     """Base class of recipe sections: frozen, and strict about unknown keys and infinite numbers, which JSON lacks."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True, allow_inf_nan=False
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, allow_inf_nan=False)
+
+
+def field_docs(model: type[BaseModel]) -> dict[str, str]:
+    """The docstrings below a model's fields, by field name."""
+    docs: dict[str, str] = {}
+    for one in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
+        body = ast.parse(inspect.getsource(one)).body[0].body  # type: ignore[attr-defined]
+        for field, text in pairwise(body):
+            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                docs[field.target.id] = inspect.cleandoc(text.value.value)  # type: ignore[union-attr]
+    return {name: text for name, text in docs.items() if name in model.model_fields}
 
 
 def problems_in(error: ValidationError, *, root: str) -> Iterator[str]:

@@ -1,9 +1,10 @@
 """Candidates: one interface over endpoints, local models and recorded pools.
 
-``build_generator`` imports only what a kind needs: endpoints do not load torch.
+``build_generator`` imports only what a kind needs: endpoints do not load torch, nor recorded pools an HTTP client.
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from raydebm.config import (
     GeneratorConfig,
@@ -12,18 +13,15 @@ from raydebm.config import (
     VllmGenerator,
 )
 from raydebm.generators.endpoint.api_keys import Secret, key_of
-from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
-from raydebm.generators.endpoint.rate_limits import Budget
-from raydebm.generators.endpoint.vllm import endpoint_of
-from raydebm.generators.journal import Journal, JournaledGenerator
 from raydebm.generators.protocol import Generator, collect
 from raydebm.records import Problem
 
+if TYPE_CHECKING:
+    from raydebm.generators.endpoint.openai_api import EndpointAccess
+    from raydebm.generators.journal import Journal
+
 __all__ = [
-    "Budget",
-    "EndpointAccess",
     "Generator",
-    "Journal",
     "Secret",
     "build_generator",
     "check_keys",
@@ -34,8 +32,8 @@ __all__ = [
 def build_generator(
     config: GeneratorConfig,
     *,
-    journal: Journal | None = None,
-    access: EndpointAccess | None = None,
+    journal: "Journal | None" = None,
+    access: "EndpointAccess | None" = None,
     threads: int | None = None,
     problems: Iterable[Problem] = (),
 ) -> Generator:
@@ -55,10 +53,12 @@ def build_generator(
         UnknownNameError: the model is not in the recorded pool.
     """
     generator: Generator
-    if isinstance(config, OpenAIGenerator):
-        generator = OpenAIApiGenerator(config, access)
-    elif isinstance(config, VllmGenerator):
-        generator = OpenAIApiGenerator(endpoint_of(config), access)
+    if isinstance(config, OpenAIGenerator | VllmGenerator):
+        from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
+        from raydebm.generators.endpoint.vllm import endpoint_of
+
+        endpoint = endpoint_of(config) if isinstance(config, VllmGenerator) else config
+        generator = OpenAIApiGenerator(endpoint, access)
     elif isinstance(config, TransformersGenerator):
         from raydebm.generators.transformers_local import LocalGenerator
 
@@ -67,7 +67,11 @@ def build_generator(
         from raydebm.generators.recorded import PoolGenerator
 
         return PoolGenerator(config, problems=problems)  # already recorded: nothing to write down
-    return generator if journal is None else JournaledGenerator(generator, journal)
+    if journal is None:
+        return generator
+    from raydebm.generators.journal import JournaledGenerator
+
+    return JournaledGenerator(generator, journal)
 
 
 def check_keys(configs: Sequence[GeneratorConfig]) -> dict[str, Secret]:

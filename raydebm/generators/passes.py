@@ -136,5 +136,6 @@ class PassRequests:
         generation = self.recipe.generation
         most = config.max_tokens or generation.max_tokens or self.task.defaults.max_tokens
         changes = dict(self.sampling_changes)
-        changes["max_tokens"] = min(most, changes.get("max_tokens") or most)
-        return replace(generation.sampling(max_tokens=most, greedy=greedy), **changes)
+        tokens = min(most, changes.pop("max_tokens", None) or most)
+        sampling = generation.sampling(max_tokens=tokens, greedy=greedy)
+        return replace(sampling, **changes) if changes else sampling

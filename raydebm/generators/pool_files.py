@@ -115,15 +115,23 @@ def _read_parquet(path: Path) -> Pool:
 
 
 def _read_json_lines(path: Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
-    entries, known = _entries(path, task, text_fields, models)
+    entries, known = _entries(path, text_fields, models)
     sample_of = _sample_indices((model, draw) for _, model, draw, _ in entries)
     found = []
-    for (problem_id, model, draw, _), (candidate, chat) in entries.items():
-        name = content_id("recorded", task, problem_id, model, list(draw), candidate.text)
-        drawn = replace(candidate, candidate_id=name, sample_index=sample_of[model, draw])
+    for (problem_id, model, draw, _), (text, error, pass_index, chat) in entries.items():
+        candidate = Candidate(
+            candidate_id=content_id("recorded", task, problem_id, model, list(draw), text),
+            task=task,
+            problem_id=problem_id,
+            generator=model,
+            text=text,
+            error=error,
+            pass_index=pass_index,
+            sample_index=sample_of[model, draw],
+        )
         if chat:
-            drawn = replace(drawn, candidate_id=_request_id(drawn, chat))
-        found.append((problem_id, model, (drawn.pass_index, drawn.sample_index, 0), drawn))
+            candidate = replace(candidate, candidate_id=_request_id(candidate, chat))
+        found.append((problem_id, model, (pass_index, candidate.sample_index, 0), candidate))
     return found, known
 
 
@@ -143,11 +151,15 @@ def _sample_indices(drawn: Iterable[tuple[str, _Draw]]) -> dict[tuple[str, _Draw
     return indices
 
 
+_Entry = tuple[str | None, str | None, int, Sequence[Message]]
+"""Text, error, pass, and the chat of a later pass."""
+
+
 def _entries(
-    path: Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None
-) -> tuple[dict[tuple[str, str, _Draw, str], tuple[Candidate, Sequence[Message]]], set[str]]:
-    """(candidate without its id and sample index, chat of a later pass) by problem, model, draw and chat."""
-    entries: dict[tuple[str, str, _Draw, str], tuple[Candidate, Sequence[Message]]] = {}
+    path: Path, text_fields: Sequence[str], models: Sequence[str] | None
+) -> tuple[dict[tuple[str, str, _Draw, str], _Entry], set[str]]:
+    """Entries by problem, model, draw and id of the chat, and the names of all models."""
+    entries: dict[tuple[str, str, _Draw, str], _Entry] = {}
     known: set[str] = set()
     bad: list[str] = []
     repeated = 0
@@ -163,14 +175,15 @@ def _entries(
         known.add(row["model"])
         if models is not None and row["model"] not in models:
             continue
-        problem_id, model, messages, draw = row["problem_id"], row["model"], row["messages"], _draw(row)
-        chat = content_id(row["pass_index"], messages) if messages else ""
+        problem_id, model, pass_index, draw = row["problem_id"], row["model"], row["pass_index"], _draw(row)
+        messages = _messages(row)
+        chat = content_id(pass_index, messages) if messages else ""
         if draw[1] == _UNNUMBERED:
             draw = ("", unnumbered[problem_id, model, chat], "")
             unnumbered[problem_id, model, chat] += 1
         key = (problem_id, model, draw, chat)
         repeated += key in entries
-        entries.setdefault(key, (_candidate(row, task, text_fields), messages))
+        entries.setdefault(key, (*_answer(row, text_fields), pass_index, messages))
     if not known:
         first = f"; the first bad line is {bad[0]}" if bad else ""
         raise TaskDataError(
@@ -217,8 +230,13 @@ def _row(line: str) -> dict[str, Any]:
             f"pass {pass_index} answers feedback: field 'messages' must be the chat, a list of objects with role and "
             f"content, got {row.get('messages')!r:.80}"
         )
-    chat = row["messages"] if pass_index > 1 else ()
-    return row | {"messages": [{"role": each["role"], "content": each["content"]} for each in chat]}
+    return row
+
+
+def _messages(row: Mapping[str, Any]) -> Sequence[Message]:
+    """The chat of a later pass; empty for the first one."""
+    chat = row["messages"] if row["pass_index"] > 1 else ()
+    return [{"role": each["role"], "content": each["content"]} for each in chat]
 
 
 def _is_chat(value: Any) -> bool:
@@ -232,22 +250,13 @@ def _is_chat(value: Any) -> bool:
     )
 
 
-def _candidate(row: Mapping[str, Any], task: str, text_fields: Sequence[str]) -> Candidate:
-    texts = (_text(row.get(name)) for name in text_fields)
-    text = next((content for content in texts if content is not None), None)
-    error = None
-    if text is None:
-        seen = ", ".join(f"field {name!r} is {row.get(name)!r:.80}" for name in text_fields)
-        error = well_formed(f"recorded without text: {seen}")
-    return Candidate(
-        candidate_id="",
-        task=task,
-        problem_id=row["problem_id"],
-        generator=row["model"],
-        text=text,
-        error=error,
-        pass_index=row["pass_index"],
-    )
+def _answer(row: Mapping[str, Any], text_fields: Sequence[str]) -> tuple[str | None, str | None]:
+    """The answer of a line, or None and the reason."""
+    text = next((content for name in text_fields if (content := _text(row.get(name))) is not None), None)
+    if text is not None:
+        return text, None
+    seen = ", ".join(f"field {name!r} is {row.get(name)!r:.80}" for name in text_fields)
+    return None, well_formed(f"recorded without text: {seen}")
 
 
 def _text(value: Any) -> str | None:

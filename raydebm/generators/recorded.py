@@ -15,6 +15,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from raydebm.config import GeneratorConfig, RecordedGenerator
 from raydebm.errors import PoolError, UnknownNameError
@@ -207,9 +208,12 @@ def recorded_generators(configs: Iterable[GeneratorConfig], *, problems: Iterabl
         if isinstance(config, RecordedGenerator):
             by_file.setdefault((config.pool, tuple(config.text_fields)), []).append(config)
     for (path, text_fields), entries in by_file.items():
-        pool = read_pool_file(path, "", text_fields, [config.model for config in entries])
+        found, known = read_pool_file(path, "", text_fields, [config.model for config in entries])
+        of_model: dict[str, list[Any]] = {}
+        for entry in found:
+            of_model.setdefault(entry[1], []).append(entry)
         for config in entries:
-            yield PoolGenerator(config, problems=problems, pool=pool)
+            yield PoolGenerator(config, problems=problems, pool=(of_model.get(config.model, ()), known))
 
 
 def _joinable(problems: Iterable[Problem]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -16,7 +16,6 @@ from raydebm.pipeline.pools import default_policy
 from raydebm.pipeline.stages.problems import answerable, load_problems
 from raydebm.records import GenerationRequest
 from raydebm.run.fingerprints import NOT_COMPLETE, why_not_current
-from raydebm.run.folder import Many
 from raydebm.run.stages import STAGES
 
 DEVICES = Path("/dev")
@@ -44,8 +43,8 @@ def plan_of(recipe: Recipe) -> Plan:
     pools = list(recorded_generators(recipe.generators, problems=[problem for _, problem, _ in loaded]))
     problems = [problem for _, problem, _ in answerable(recipe, loaded, pools=pools)]
     requests = context.requests(problems)
-    recorded = _recorded(recipe, pools, requests)
-    estimates = estimate_cost(requests, recipe.generators)
+    recorded = _Recorded(recipe, pools)
+    estimates = estimate_cost(recorded.counted(requests), recipe.generators)
     kinds = Counter(generator.kind for generator in recipe.generators)
     return Plan(
         estimates=estimates,
@@ -53,7 +52,7 @@ def plan_of(recipe: Recipe) -> Plan:
             f"{len(problems):,} problems, {len(requests):,} requests, {_total(estimates)} for the first pass; "
             "completions are counted at their token limit, so a run usually costs a fraction of it",
             *_dropped(len(loaded) - len(problems)),
-            *recorded,
+            *recorded.notes(len(requests)),
             *_waves(context.passes),
             *_later_passes(context),
             f"then {len(recipe.scorer.adapters)} adapters on {recipe.scorer.backbone} are trained in parallel",
@@ -106,26 +105,33 @@ def _dropped(count: int) -> Iterator[str]:
         yield f"{count:,} more problems are left out, because no recorded pool answers them"
 
 
-def _recorded(recipe: Recipe, pools: Sequence[PoolGenerator], requests: Many[GenerationRequest]) -> Iterator[str]:
+class _Recorded:
     """Number of requests that the recorded pools can answer; the others count as failed."""
-    names = {generator.name: generator for generator in pools}
-    if not names:
-        return
-    answered: Counter[str] = Counter()
-    asked: Counter[str] = Counter()
-    for request in requests:
-        if generator := names.get(request.generator):
-            asked[generator.name] += 1
-            answered[generator.name] += generator.has_answer(request)
-    missing = {name: asked[name] - answered[name] for name in names if answered[name] < asked[name]}
-    yield f"recorded pools answer {answered.total():,} of {sum(asked[name] for name in names):,} requests" + (
-        f"; not recorded: {', '.join(f'{count:,} of {name}' for name, count in missing.items())}" if missing else ""
-    )
-    if sum(missing.values()) > recipe.generation.max_failed_frac * len(requests):
-        yield (
-            f"that is more than generation.max_failed_frac = {recipe.generation.max_failed_frac:g} allows, so the run "
-            "would stop: ask for fewer samples, or name the field that holds the answer in text_fields"
+
+    def __init__(self, recipe: Recipe, pools: Sequence[PoolGenerator]) -> None:
+        self._recipe, self._pools = recipe, {pool.name: pool for pool in pools}
+        self._asked, self._missing = Counter[str](), Counter[str]()
+
+    def counted(self, requests: Iterable[GenerationRequest]) -> Iterator[GenerationRequest]:
+        """The same requests, counted as they pass."""
+        for request in requests:
+            if pool := self._pools.get(request.generator):
+                self._asked[pool.name] += 1
+                self._missing[pool.name] += not pool.has_answer(request)
+            yield request
+
+    def notes(self, num_requests: int) -> Iterator[str]:
+        if not self._pools:
+            return
+        total, missing = self._asked.total(), +self._missing
+        yield f"recorded pools answer {total - missing.total():,} of {total:,} requests" + (
+            f"; not recorded: {', '.join(f'{count:,} of {name}' for name, count in missing.items())}" if missing else ""
         )
+        if missing.total() > self._recipe.generation.max_failed_frac * num_requests:
+            yield (
+                f"that is more than generation.max_failed_frac = {self._recipe.generation.max_failed_frac:g} allows, "
+                "so the run would stop: ask for fewer samples, or name the field that holds the answer in text_fields"
+            )
 
 
 def _one_gpu(recipe: Recipe) -> Iterator[str]:

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from raydebm import __version__
 from raydebm.config import GeneratorConfig, Recipe
 from raydebm.config.policy import PolicySettings
-from raydebm.config.section import problems_in
+from raydebm.config.section import field_docs, problems_in
 from raydebm.decision.policy import LIMITS, Policy, policy_id
 from raydebm.decision.policy_file import check_fits, read_policy
 from raydebm.errors import ConfigError, UnknownNameError
@@ -91,11 +91,12 @@ def _with_policy_settings(body: "type[Overrides]") -> "type[Overrides]":
     """Add the settings of ``Policy`` as optional fields with their documentation. Default: None, not given."""
     names = [name for name in PolicySettings.model_fields if name != "waves"] + ["profile", "lambda_", *LIMITS]
     fields: dict[str, Any] = {}
+    docs = field_docs(Policy)
     for name in names:
         setting = Policy.model_fields[name]
         kind: Any = setting.rebuild_annotation()
         kind = Annotated[kind, Field(le=_MOST[name])] if name in _MOST else kind
-        fields[name] = (kind | None, Field(None, alias=setting.alias, description=setting.description))
+        fields[name] = (kind | None, Field(None, alias=setting.alias, description=docs[name]))
     return create_model(body.__name__, __base__=body, __module__=body.__module__, __doc__=body.__doc__, **fields)
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from raydebm.config import parse_recipe
-from raydebm.generators import Journal
 from raydebm.generators.account import journal_and_budget, spent_elsewhere_usd
+from raydebm.generators.journal import Journal
 from raydebm.generators.requests import TokenUsage, answered
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir

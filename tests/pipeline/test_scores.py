@@ -6,7 +6,7 @@ from tiny_run import recipe_of
 
 from raydebm.errors import MissingKeyError
 from raydebm.evaluation.baselines.eorm import EormRecord
-from raydebm.generators import Journal
+from raydebm.generators.journal import Journal
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.scores import ask_failed_again, read_scores, score_baselines, waiting_baselines

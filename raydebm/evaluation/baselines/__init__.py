@@ -19,7 +19,9 @@ from raydebm.config import (
 )
 from raydebm.errors import ConfigError
 from raydebm.evaluation.baselines.protocol import CandidateScorer, PoolTexts, TextScore, score_candidates
-from raydebm.generators import Budget, Journal, Secret
+from raydebm.generators import Secret
+from raydebm.generators.endpoint.rate_limits import Budget
+from raydebm.generators.journal import Journal
 from raydebm.scorer.pairs import TrainingGroup
 
 __all__ = [

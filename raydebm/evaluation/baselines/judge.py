@@ -13,7 +13,10 @@ from collections.abc import Sequence
 
 from raydebm.config import JudgeBaseline
 from raydebm.evaluation.baselines.protocol import PoolTexts, TextScore, regrouped
-from raydebm.generators import Budget, EndpointAccess, Generator, Journal, Secret, build_generator, collect
+from raydebm.generators import Generator, Secret, build_generator, collect
+from raydebm.generators.endpoint.openai_api import EndpointAccess
+from raydebm.generators.endpoint.rate_limits import Budget
+from raydebm.generators.journal import Journal
 from raydebm.identity import content_id, seed_for
 from raydebm.records import Candidate, GenerationRequest, Problem, Sampling
 

@@ -19,8 +19,9 @@ from raydebm.config import Recipe, RecordedGenerator
 from raydebm.decision.table import PoolTable
 from raydebm.errors import ConfigError, PoolError, ScoringError
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
-from raydebm.generators import EndpointAccess, Secret, build_generator, check_keys
+from raydebm.generators import Secret, build_generator, check_keys
 from raydebm.generators.account import journal_and_budget
+from raydebm.generators.endpoint.openai_api import EndpointAccess
 from raydebm.generators.protocol import Generator, collect
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, GenerationRequest, Gold, Label, Problem, Sampling, Verdict

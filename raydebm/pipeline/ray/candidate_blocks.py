@@ -22,7 +22,10 @@ from ray.data import ActorPoolStrategy
 
 from raydebm.config import GenerationConfig, GeneratorConfig, TransformersGenerator
 from raydebm.errors import RaydebmError
-from raydebm.generators import Budget, EndpointAccess, Generator, Journal, Secret, build_generator, collect
+from raydebm.generators import Generator, Secret, build_generator, collect
+from raydebm.generators.endpoint.openai_api import EndpointAccess
+from raydebm.generators.endpoint.rate_limits import Budget
+from raydebm.generators.journal import Journal
 from raydebm.generators.requests import unanswered
 from raydebm.pipeline.ray.pooled import map_in_tasks
 from raydebm.records import Candidate, GenerationRequest

@@ -21,9 +21,10 @@ import ray
 from raydebm.config import GeneratorConfig, Recipe
 from raydebm.decision.stopping.wave_schedule import WaveSchedule
 from raydebm.errors import UnknownNameError
-from raydebm.generators import Journal, Secret, check_keys
+from raydebm.generators import Secret, check_keys
 from raydebm.generators.account import JournalAccount
 from raydebm.generators.endpoint.vllm import check_server, running, turns
+from raydebm.generators.journal import Journal
 from raydebm.generators.recorded import recorded_generators
 from raydebm.generators.requests import highest_prices
 from raydebm.generators.tally import GenerationSummary, Tally, check_enough

@@ -14,7 +14,6 @@ from raydebm.records import Gold, Problem
 from raydebm.run.fingerprints import FILES
 from raydebm.run.tables import SplitProblem
 from raydebm.tasks import task_of
-from raydebm.tasks.paper_data import load_paper_problems
 from raydebm.tasks.sources import files_looked_for
 
 Loaded = tuple[str, Problem, Gold]
@@ -50,6 +49,8 @@ def load_problems(recipe: Recipe) -> Iterator[Loaded]:
     seen: dict[str, str] = {}
     for split, source in (("train", recipe.task.train), ("test", recipe.task.test)):
         if recipe.task.data == "paper":
+            from raydebm.tasks.paper_data import load_paper_problems  # loads the tasks that it has rules for
+
             loaded = iter(load_paper_problems(task, source.split, source=source.source, seed=recipe.seed))
         else:
             loaded = task.load(source.split, source=source.source, seed=recipe.seed)

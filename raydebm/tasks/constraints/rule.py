@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
+from raydebm.config.section import Documented
 from raydebm.errors import ConstraintError
 from raydebm.records import Problem
 from raydebm.tasks.constraints.core import Constraint, Finding
@@ -55,10 +56,10 @@ def _plain_penalty(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
 
-class Strict(BaseModel):
+class Strict(Documented):
     """Base of what users write: unknown keys and converted types are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Penalty(Strict):

@@ -8,7 +8,8 @@ from raydebm.config import JudgeBaseline, OpenAIGenerator
 from raydebm.errors import MissingKeyError
 from raydebm.evaluation.baselines import build_scorer
 from raydebm.evaluation.baselines.judge import Judge, question, read_rating
-from raydebm.generators import Budget, Journal
+from raydebm.generators.endpoint.rate_limits import Budget
+from raydebm.generators.journal import Journal
 from raydebm.records import Problem
 
 

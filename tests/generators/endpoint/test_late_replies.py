@@ -6,9 +6,8 @@ import socket
 import pytest
 
 from raydebm.config import OpenAIGenerator
-from raydebm.generators import EndpointAccess
 from raydebm.generators.endpoint.api_keys import Secret
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
+from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.endpoint.transports import (
     AiohttpTransport,

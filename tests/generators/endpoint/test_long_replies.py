@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from raydebm.config import OpenAIGenerator
-from raydebm.generators import EndpointAccess, replies
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
+from raydebm.generators import replies
+from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.protocol import collect
 

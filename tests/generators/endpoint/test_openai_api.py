@@ -8,9 +8,8 @@ import pytest
 
 from raydebm.config import OpenAIGenerator
 from raydebm.errors import MissingKeyError
-from raydebm.generators import EndpointAccess
 from raydebm.generators.endpoint.api_keys import Secret
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
+from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Backoff, Budget
 from raydebm.generators.endpoint.transports import environment_proxy
 from raydebm.generators.journal import Journal
