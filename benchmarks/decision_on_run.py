@@ -17,12 +17,10 @@ from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.config.policy import Profile
 from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy
 from raydebm.decision.evidence.fitting import LabelledTable, competition_of
-from raydebm.decision.evidence.posterior import Outcome
 from raydebm.decision.evidence.profiles import PROFILES, winners
 from raydebm.decision.groups import Floats
 from raydebm.decision.guarantee.guarantee import certify_smallest
-from raydebm.decision.table import PoolTable
-from raydebm.evaluation.certainty.reliability import LEARNED, reliability, trust
+from raydebm.evaluation.certainty.reliability import reliability
 from raydebm.evaluation.certainty.signals import Signal, signal_rows
 from raydebm.evaluation.report.document import ece_cells, number, points, with_interval
 from raydebm.evaluation.stats.intervals import Bootstrap
@@ -46,29 +44,23 @@ def main() -> None:
         print("\n".join(section(run_dir, validation_only=given.validation_only)), flush=True)
 
 
-def fit_on_run(run_dir: str, *, validation_only: bool = False) -> tuple[PolicyFit, PoolTable, PoolTable]:
-    """The policy fitted on a run's labelled problems; its validation and test pools."""
+def section(run_dir: str, *, validation_only: bool) -> list[str]:
+    """Markdown about one run."""
     recipe = parse_recipe({**RunDir(run_dir).read_json("recipe.json"), "run_dir": run_dir}, where=run_dir)
     pipeline = Pipeline(recipe=recipe)
-    validation, test = (evaluated_pools(pipeline, split) for split in (VALIDATION, TEST))
-    labelled = labelled_pools(validation if validation_only else learned_from(pipeline))
-    outcome: Outcome = "violation" if validation.has_violations else "correct"
+    test = evaluated_pools(pipeline, TEST)
+    learned = evaluated_pools(pipeline, VALIDATION) if validation_only else learned_from(pipeline)
     fitted = fit_policy(
         LabelledProblems(
-            pools=labelled, task=recipe.task.name, outcome=outcome, competition=competition_of(pipeline.task)
+            pools=labelled_pools(learned),
+            task=recipe.task.name,
+            outcome="violation" if test.has_violations else "correct",
+            competition=competition_of(pipeline.task),
         ),
         base=calibrated_policy(pipeline),
         config=DecisionConfig(),
         promises=PROMISES,
     )
-    return fitted, validation, test
-
-
-def section(run_dir: str, *, validation_only: bool) -> list[str]:
-    """Markdown about one run."""
-    recipe = parse_recipe({**RunDir(run_dir).read_json("recipe.json"), "run_dir": run_dir}, where=run_dir)
-    fitted, validation, test = fit_on_run(run_dir, validation_only=validation_only)
-    lambda_ = fitted.policy.lambda_
     posterior = fitted.policy.posterior
     assert posterior is not None
     test_table = LabelledTable.of([pool for pool in labelled_pools(test) if pool.is_labelled])
@@ -94,20 +86,9 @@ def section(run_dir: str, *, validation_only: bool) -> list[str]:
         "ECE | if perfect | 80 % most certain % |",
         "|---|---:|---:|---:|---:|---:|---:|---|---:|",
         *(_row(profile, confidence[profile], worth, bootstrap) for profile in PROFILES),
-        *_learned(test, validation, lambda_, seed=recipe.seed),
         "",
         *_promises(fitted, confidence[fitted.policy.profile], worth[fitted.policy.profile], bootstrap),
     ]
-
-
-def _learned(test: PoolTable, validation: PoolTable, lambda_: float, *, seed: int) -> list[str]:
-    """The row of argmin E with learned certainty, the best signal before there was a posterior."""
-    bootstrap = Bootstrap.of(test.num_pools, num_bootstrap=2000, seed=seed)
-    earlier = trust(test, validation, lambda_=lambda_, bootstrap=bootstrap, seed=seed)
-    row = next((each for each in (() if earlier is None else earlier.signals) if each.name == LEARNED), None)
-    if row is None:
-        return []
-    return [f"| energy, by learned certainty | | | | | {number(row.auroc)} | | | {with_interval(row.accuracy_at_80)} |"]
 
 
 def _promises(fitted: PolicyFit, confidence: Floats, worth: Floats, bootstrap: Bootstrap) -> list[str]:

@@ -18,7 +18,6 @@ import argparse
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -40,25 +39,10 @@ from raydebm.records import Candidate, ConstraintReport, ScoredCandidate
 from raydebm.run.directory import RunDir
 from raydebm.run.json_lines import read_json_lines
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """Resplits with one error and one number of calibration problems."""
-
-    max_error: float
-    problems: int
-    resplits: int
-    certified: float
-    """Share of the resplits in which anything was certified."""
-    broken: float
-    """Share of the resplits in which the promise was broken on the test part; nothing certified is nothing broken."""
-    broken_of_certified: float | None
-    """The same share of those in which anything was certified; None without any."""
-    coverage: float
-    """Mean over the resplits; 0 where nothing was certified."""
-    naive_broken: float
-    naive_coverage: float
-    hindsight_coverage: float
+Row = dict[str, Any]
+"""Resplits with one error and one number of calibration problems: shares of the resplits in which anything was
+certified and in which the promise was broken on the test part (also of those in which anything was certified), and mean
+coverage, 0 where nothing was certified."""
 
 
 def main() -> None:
@@ -69,7 +53,6 @@ def main() -> None:
     parser.add_argument("--resplits", type=int, default=200)
     parser.add_argument("--confidence", type=float, default=0.9)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", help="JSON file for the rows")
     parser.add_argument("--figure", help="SVG file: coverage over the number of labelled problems")
     given = parser.parse_args()
     pools, outcome, base = recorded(given.source) if given.source.endswith(".gz") else load(given.source)
@@ -78,10 +61,7 @@ def main() -> None:
     for size in given.sizes:
         rows += resplits(pools, outcome, base, size=size, given=given)
         for row in rows[-len(given.errors) :]:
-            print(json.dumps(asdict(row)), flush=True)
-    if given.out:
-        with open(given.out, "w", encoding="utf-8") as stream:
-            json.dump([asdict(row) for row in rows], stream, indent=2)
+            print(json.dumps(row), flush=True)
     if given.figure:
         draw(rows, given.figure)
 
@@ -90,15 +70,15 @@ def draw(rows: Sequence[Row], path: str) -> None:
     """Coverage of certified and naive thresholds and of hindsight."""
     plt.rcParams["svg.hashsalt"] = "promises"
     figure, axes = plt.subplots(figsize=(7, 4))
-    for index, error in enumerate(sorted({row.max_error for row in rows})):
-        own = sorted((row for row in rows if row.max_error == error), key=lambda row: row.problems)
+    for index, error in enumerate(sorted({row["max_error"] for row in rows})):
+        own = sorted((row for row in rows if row["max_error"] == error), key=lambda row: row["problems"])
         for what, style in (("coverage", "-o"), ("naive_coverage", "--"), ("hindsight_coverage", ":")):
             name = {"coverage": f"error at most {100 * error:g} %, certified"}.get(
                 what, what.replace("_coverage", "") if index == 0 else None
             )
-            values = [100 * getattr(row, what) for row in own]
-            axes.plot([row.problems for row in own], values, style, color=f"C{index}", label=name)
-    sizes = sorted({row.problems for row in rows})
+            values = [100 * row[what] for row in own]
+            axes.plot([row["problems"] for row in own], values, style, color=f"C{index}", label=name)
+    sizes = sorted({row["problems"] for row in rows})
     axes.set(xlabel="labelled problems", ylabel="problems answered, %", xscale="log", ylim=(0, 100))
     axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
     axes.minorticks_off()
@@ -178,10 +158,10 @@ def resplits(
     for error, results in by_error.items():
         means = np.array(results, dtype=np.float64).mean(axis=0)
         names = ("certified", "broken", "coverage", "naive_broken", "naive_coverage", "hindsight_coverage")
-        values: dict[str, Any] = dict(zip(names, (round(float(value), 4) for value in means), strict=True))
+        row: Row = {"max_error": error, "problems": size, "resplits": len(results)}
+        row |= zip(names, (round(float(value), 4) for value in means), strict=True)
         of_certified = [broken for certified, broken, *_ in results if certified]
-        values["broken_of_certified"] = round(float(np.mean(of_certified)), 4) if of_certified else None
-        rows.append(Row(max_error=error, problems=size, resplits=len(results), **values))
+        rows.append(row | {"broken_of_certified": round(float(np.mean(of_certified)), 4) if of_certified else None})
     return rows
 
 
