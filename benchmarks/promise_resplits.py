@@ -37,7 +37,7 @@ from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.posterior import labelled_pools, learned_from
 from raydebm.records import Candidate, ConstraintReport, ScoredCandidate
 from raydebm.run.directory import RunDir
-from raydebm.run.json_lines import read_json_lines
+from raydebm.user_files import read_json_lines
 
 Row = dict[str, Any]
 """Resplits with one error and one number of calibration problems: shares of the resplits in which anything was

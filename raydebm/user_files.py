@@ -1,6 +1,8 @@
-"""Read and write a user's files. Every failure is a ConfigError that names the file."""
+"""Read and write a user's files. Every failure is an error that names the file."""
 
+import gzip
 import json
+import zlib
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from raydebm.errors import ConfigError
+from raydebm.errors import ConfigError, TaskDataError
 
 _MERGE, _VALUE = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:value"
 
@@ -69,6 +71,41 @@ def text_of(path: str | Path, *, what: str, missing: str) -> str:
         raise ConfigError(f"{what} {str(path)!r} does not exist{missing}") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{what} {str(path)!r} cannot be read as UTF-8 text: {error}") from error
+
+
+def text_lines(path: str | Path, *, what: str = "file") -> list[str]:
+    """The lines of a text file, plain or gzip.
+
+    Raises:
+        TaskDataError: the file is missing, or is not text.
+    """
+    try:
+        content = Path(path).read_bytes()
+        text = (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode("utf-8")
+    except FileNotFoundError as error:
+        raise TaskDataError(f"{what} {str(path)!r} does not exist") from error
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise TaskDataError(f"{what} {str(path)!r} cannot be read as text: {error}") from error
+    # Not splitlines(): texts may contain U+2028 and the like, which JSON does not escape.
+    return text.split("\n")
+
+
+def read_json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of a JSON-lines file, plain or gzip.
+
+    Raises:
+        TaskDataError: the file is missing, or a line is not a JSON object; the message names file and line.
+    """
+    for number, line in enumerate(text_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and levels of brackets
+            raise TaskDataError(f"{path}:{number}: not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise TaskDataError(f"{path}:{number}: must be a JSON object, got {type(row).__name__}")
+        yield number, row
 
 
 def parsed_yaml(text: str) -> Any:

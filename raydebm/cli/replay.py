@@ -140,8 +140,8 @@ def _reported_verdicts(reader: "DecisionReader", records: str) -> dict[str, "Ver
 def _verdicts(path: Path) -> dict[str, "Verdict"]:
     from raydebm.records import Verdict
     from raydebm.run.folder import Folder
-    from raydebm.run.json_lines import read_json_lines
     from raydebm.run.tables import LABELS
+    from raydebm.user_files import read_json_lines
 
     if path.suffix == ".parquet":
         return {label.candidate_id: label.verdict for label in Folder(str(path.parent)).read_records(LABELS, path.name)}

@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from raydebm.embedded import local_path
 from raydebm.errors import PoolError, TaskDataError
 from raydebm.generators.replies import split_reasoning
@@ -22,6 +20,7 @@ from raydebm.identity import content_id
 from raydebm.records import Candidate, GenerationRequest, Message, well_formed
 from raydebm.run.folder import Folder
 from raydebm.run.tables import CANDIDATES
+from raydebm.user_files import text_lines
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +163,7 @@ def _entries(
     bad: list[str] = []
     repeated = 0
     unnumbered: Counter[tuple[str, str, str]] = Counter()
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(text_lines(path, what="recorded pool"), start=1):
         if not line.strip():
             continue
         try:
@@ -195,18 +194,6 @@ def _entries(
     if repeated:
         log.warning("%d lines of %s repeat an earlier problem, model and sample; the first counts", repeated, path)
     return entries, known
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        with pa.input_stream(str(path), compression="detect") as stream:
-            content: str = stream.read().decode("utf-8")
-    except FileNotFoundError as error:
-        raise TaskDataError(f"recorded pool {str(path)!r} does not exist") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskDataError(f"recorded pool {str(path)!r} cannot be read as text: {error}") from error
-    # Not splitlines(): completions may contain U+2028 and the like, which JSON does not escape.
-    return content.split("\n")
 
 
 def _row(line: str) -> dict[str, Any]:

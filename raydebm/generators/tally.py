@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from raydebm.errors import PoolError
-from raydebm.run.common_texts import CommonTexts
 
 _SHOWN_ERRORS = 3
 _ERROR_CHARS = 200
@@ -148,3 +147,24 @@ def check_enough(summary: GenerationSummary, *, max_failed_frac: float, journal:
         f"{max_failed_frac:g} allows. Most common errors: {reasons}. {summary.num_ok} answers are kept in {journal}; "
         "fix the cause and run the same command again, which repeats only the failed requests"
     )
+
+
+MOST_TEXTS = 1000
+
+
+class CommonTexts:
+    """Exact counts of the first ``MOST_TEXTS`` distinct texts; others are ignored. Enough for reasons of failures:
+    either there are few, or each names its row and none is common."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    def update(self, texts: Iterable[str]) -> None:
+        """Count texts."""
+        for text in texts:
+            if text in self._counts or len(self._counts) < MOST_TEXTS:
+                self._counts[text] += 1
+
+    def most_common(self, number: int) -> list[tuple[str, int]]:
+        """The most common texts with their counts; ties in order of appearance."""
+        return self._counts.most_common(number)

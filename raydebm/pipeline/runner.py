@@ -23,7 +23,7 @@ from raydebm.pipeline.stages.calibration import (
 from raydebm.pipeline.stages.energies import make_energies, make_scorer
 from raydebm.pipeline.stages.evaluation import make_evaluation, read_evaluation
 from raydebm.pipeline.stages.labels import make_candidates, make_labels
-from raydebm.pipeline.stages.pairs import check_twins, make_pairs
+from raydebm.pipeline.stages.pairs import make_pairs
 from raydebm.pipeline.stages.passes import forget_failed_passes
 from raydebm.pipeline.stages.problems import make_problems
 from raydebm.pipeline.writing_lock import write_lock
@@ -178,7 +178,7 @@ MAKERS: dict[StageName, Maker] = {
     "problems": Maker(make_problems),
     "candidates": Maker(make_candidates),
     "labels": Maker(make_labels),
-    "pairs": Maker(make_pairs, prepare=check_twins),
+    "pairs": Maker(make_pairs),
     "scorer": Maker(make_scorer),
     "energies": Maker(make_energies),
     "calibration": Maker(make_calibration, prepare=prepare_calibration),

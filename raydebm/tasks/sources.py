@@ -22,8 +22,8 @@ from typing import Any
 from raydebm.embedded import local_path
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Problem
-from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks.hub_files import SUFFIXES, hub_splits
+from raydebm.user_files import read_json_lines
 
 Row = Mapping[str, Any]
 Located = tuple[str, Row]

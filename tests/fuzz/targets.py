@@ -24,7 +24,6 @@ from raydebm.errors import ConfigError, ConstraintError, TaskDataError
 from raydebm.evaluation.baselines.judge import read_rating
 from raydebm.generators.replies import HttpReply, ReplyError, read_reply, split_reasoning
 from raydebm.records import Candidate, Decision, Energies, Outcome, PassRecord, Problem, ScoredCandidate, well_formed
-from raydebm.run.json_lines import read_json_lines
 from raydebm.service.store.parquet_folder import file_name
 from raydebm.service.store.reader import DecisionReader, Filter
 from raydebm.service.store.record import DECISIONS, DecisionRecord, microseconds, new_record_id, record_row
@@ -36,6 +35,7 @@ from raydebm.tasks.declared.answer_reading import find_json
 from raydebm.tasks.musr import problem_of as story_of
 from raydebm.tasks.travelplanner.loose_json import values_in
 from raydebm.tasks.travelplanner.plans import canonical_plan, read_plan
+from raydebm.user_files import read_json_lines
 
 TOKENS = (
     "#### ", "18", "1,080", "3/4", "-2.5", "1e9", "9" * 30, "$", "%", " = ", "+ ", "x", ".", ":", "2:10 pm", "\n",

@@ -1,5 +1,5 @@
 from raydebm.generators.requests import TokenUsage, answered, unanswered
-from raydebm.generators.tally import Tally
+from raydebm.generators.tally import MOST_TEXTS, CommonTexts, Tally
 from raydebm.records import Sampling
 from raydebm.run.tables import CANDIDATES
 
@@ -57,3 +57,19 @@ def test_the_summary_carries_what_was_saved(ask):
     saved = tally.saved({"g": 1}, num_problems=1, num_settled=1)
     assert tally.summary(seconds=1.0, saved=saved).facts()["saved"]["num_samples"] == 1
     assert tally.summary(seconds=1.0).facts()["saved"] is None
+
+
+def test_of_equal_counts_the_first_text_comes_first():
+    texts = CommonTexts()
+    texts.update(["b", "a", "c", "a", "c"])
+
+    assert texts.most_common(2) == [("a", 2), ("c", 2)]
+
+
+def test_texts_after_the_first_thousand_are_not_counted():
+    texts = CommonTexts()
+    texts.update(f"t{number}" for number in range(MOST_TEXTS))
+    texts.update(["new", "new", "t7"])
+
+    assert texts.most_common(1) == [("t7", 2)]
+    assert len(texts.most_common(2000)) == MOST_TEXTS

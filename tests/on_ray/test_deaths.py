@@ -116,9 +116,9 @@ def test_adapters_that_finished_are_kept_when_one_fails(killed):
 
 
 def test_a_rerun_trains_only_what_failed(killed):
-    adapters = killed.again.adapters
+    adapters = killed.again["adapters"].values()
 
-    assert [(adapter.reused, adapter.restarts, adapter.num_epochs) for adapter in adapters] == [
+    assert [(adapter["reused"], adapter["restarts"], adapter["num_epochs"]) for adapter in adapters] == [
         (True, 0, 3), (False, 2, 3), (True, 0, 3),
     ]  # fmt: skip
     assert (killed.folder / "scorer" / "ensemble.json").exists()

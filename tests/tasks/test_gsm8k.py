@@ -9,8 +9,8 @@ import pytest
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Verdict
-from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks.gsm8k import Gsm8k, problem_of
+from raydebm.user_files import read_json_lines
 
 ROWS = [
     {"question": "How many are 9 times 2?", "answer": "9*2=<<9*2=18>>18\n#### 18"},

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Verdict
-from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks.formulas import is_equivalent
 from raydebm.tasks.formulas.latex import clean, exact_number, find_latex, normal_form
 from raydebm.tasks.libraries import LibraryError, LibraryProcess, library
 from raydebm.tasks.math500 import Math500, problem_of
+from raydebm.user_files import read_json_lines
 
 ROW = {"problem": "What is $1/2$?", "solution": "It is $\\boxed{\\frac{1}{2}}$.", "level": "Level 3", "type": "Algebra"}
 

@@ -4,8 +4,8 @@ import pytest
 
 from raydebm.config.task_file import read_task_file
 from raydebm.records import Verdict
-from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks.declared import DeclaredTask
+from raydebm.user_files import read_json_lines
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import pytest
 
 from raydebm.errors import ResourceError
 from raydebm.records import Verdict
-from raydebm.run.json_lines import read_json_lines
 from raydebm.tasks.sandbox import Sandbox
 from raydebm.tasks.taco import Taco
 from raydebm.tasks.taco.behaviour import Program, behaviour_of
 from raydebm.tasks.taco.grading import Grade, grade
 from raydebm.tasks.taco.public_tests import public_tests
+from raydebm.user_files import read_json_lines
 
 NUM_PER_POOL = 20
 

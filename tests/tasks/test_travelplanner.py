@@ -142,7 +142,7 @@ def test_tables_of_fixed_width_are_read_with_their_row_numbers():
 
 
 def test_every_recorded_reference_reads_as_its_json_form(shared_data):
-    from raydebm.run.json_lines import read_json_lines
+    from raydebm.user_files import read_json_lines
 
     for where, data in read_json_lines(str(shared_data / "travelplanner" / "problems_train.jsonl.gz")):
         items = [{"Description": title, "Content": content} for title, content in data["reference_json"].items()]

@@ -10,7 +10,6 @@ The driver reads candidates as tasks become free, and holds only a few tables.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,12 +17,12 @@ import ray
 
 from raydebm.config import Recipe, TaskConfig
 from raydebm.errors import PoolError
+from raydebm.generators.tally import CommonTexts
 from raydebm.pipeline.checker import DeadlineChecker
 from raydebm.pipeline.ray.placement import WorkerShare, workers_for
 from raydebm.pipeline.ray.pooled import in_tables, map_in_tasks
 from raydebm.records import Candidate, ConstraintReport, Gold, Problem, Verdict
 from raydebm.run.codec import Row
-from raydebm.run.common_texts import CommonTexts
 from raydebm.run.directory import RunDir
 from raydebm.run.folder import StoredTable
 from raydebm.run.tables import CANDIDATES, LABELS, REPORTS
@@ -41,28 +40,6 @@ _OUTPUT = pa.schema([*LABELS.schema, *(field.with_name(REPORT + field.name) for 
 _NUM_REASONS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelSummary:
-    """Counts of verdicts and of failed checks."""
-
-    num_candidates: int
-    verdicts: Mapping[str, int]
-    num_parsed: int
-    num_failed: int
-    """Candidates without a label: failed completions, missing gold, checkers that crashed or hung."""
-    reasons: Mapping[str, int]
-    """The most common reasons of unlabeled rows."""
-
-    def facts(self) -> dict[str, Any]:
-        """JSON values for a manifest."""
-        return {
-            "candidates": self.num_candidates,
-            **{str(verdict): self.verdicts.get(verdict, 0) for verdict in Verdict},
-            "parsed": self.num_parsed,
-            "reasons": dict(self.reasons),
-        }
-
-
 def label(
     problems: Mapping[str, Problem],
     golds: Mapping[str, Gold],
@@ -72,8 +49,9 @@ def label(
     run: RunDir,
     stage: str = "labels",
     on_progress: Callable[[int, int], None] | None = None,
-) -> LabelSummary:
-    """Check every candidate against gold and the gold-free constraints. Ray must be initialised.
+) -> dict[str, Any]:
+    """Check every candidate against gold and the gold-free constraints; returns facts for the manifest. Ray must be
+    initialised.
 
     Args:
         problems: problems by problem id.
@@ -102,13 +80,12 @@ def label(
             num_parsed += table.num_rows - table[f"{REPORT}answer"].null_count
             if on_progress is not None:
                 on_progress(labels.num_rows, total)
-    return LabelSummary(
-        num_candidates=total,
-        verdicts=verdicts,
-        num_parsed=num_parsed,
-        num_failed=verdicts[Verdict.UNLABELED],
-        reasons=dict(reasons.most_common(_NUM_REASONS)),
-    )
+    return {
+        "candidates": total,
+        **{str(verdict): verdicts[verdict] for verdict in Verdict},
+        "parsed": num_parsed,
+        "reasons": dict(reasons.most_common(_NUM_REASONS)),
+    }
 
 
 def gold_free_reports(

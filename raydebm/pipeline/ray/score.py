@@ -68,33 +68,6 @@ _OUTPUT = pa.schema([*ENERGIES.schema, (DTYPE, pa.string()), (POSITION, pa.int64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreSummary:
-    """Counts of scored candidates."""
-
-    num_candidates: int
-    num_failed: int
-    num_truncated: int
-    """Candidates whose problem or text was truncated to fit the context."""
-    num_texts: int
-    """Distinct texts scored."""
-    dtype: str
-    """Dtype of the encoder; with ``scorer.dtype: auto`` the chosen one, or auto if there was nothing to score."""
-    errors: tuple[str, ...]
-    """The first three errors."""
-
-    def facts(self) -> dict[str, Any]:
-        """JSON values for a manifest."""
-        return {
-            "candidates": self.num_candidates,
-            "failed": self.num_failed,
-            "truncated": self.num_truncated,
-            "texts": self.num_texts,
-            "dtype": self.dtype,
-            "errors": list(self.errors),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringInput:
     """Candidates to score."""
 
@@ -131,8 +104,9 @@ def score(
     run: RunDir,
     stage: str = "energies",
     on_progress: Callable[[int, int], None] | None = None,
-) -> ScoreSummary:
-    """Score every candidate in the form of ``scorer.reasoning``. Ray must be initialised.
+) -> dict[str, Any]:
+    """Score every candidate in the form of ``scorer.reasoning``; returns facts for the manifest. Ray must be
+    initialised.
 
     Args:
         checkpoint: the ensemble's folder or URL, readable on every node.
@@ -170,14 +144,14 @@ def score(
     with run.open_table(ENERGIES, stage, "energies.parquet") as energies:
         energies.write(rows)
     failed, dtypes = rows["error"].drop_null(), rows[DTYPE].drop_null().unique().to_pylist()
-    return ScoreSummary(
-        num_candidates=rows.num_rows,
-        num_failed=len(failed),
-        num_truncated=pc.sum(pc.greater(rows["num_truncated"], 0), min_count=0).as_py(),
-        num_texts=num_texts,
-        dtype=dtypes[0] if dtypes else run.scoring_type(recipe.scorer.dtype),
-        errors=tuple(failed.unique().to_pylist()[:_NUM_ERRORS]),
-    )
+    return {
+        "candidates": rows.num_rows,
+        "failed": len(failed),
+        "truncated": pc.sum(pc.greater(rows["num_truncated"], 0), min_count=0).as_py(),
+        "texts": num_texts,
+        "dtype": dtypes[0] if dtypes else run.scoring_type(recipe.scorer.dtype),
+        "errors": failed.unique().to_pylist()[:_NUM_ERRORS],
+    }
 
 
 def _distinct_texts(given: ScoringInput, reasoning: Reasoning, take: Callable[[pa.Table], None]) -> Iterator[list[Row]]:

@@ -10,7 +10,7 @@ are in Ray's object store once per node. CPU workers map them; on a GPU each wor
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, cast
 
 import ray
@@ -22,7 +22,7 @@ from raydebm.identity import content_id
 from raydebm.pipeline.ray.placement import WorkerShare, at_once, cluster_nodes, graph_gib, share_of
 from raydebm.pipeline.ray.session import get_or_raise, is_own_cluster
 from raydebm.pipeline.ray.slots import SharedBackbone, SlotContext, fit_all
-from raydebm.pipeline.ray.train_worker import assemble, read_backbone, size_mib
+from raydebm.pipeline.ray.train_worker import assemble, read_backbone
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import ENSEMBLE_FILE
 from raydebm.scorer.pairs import TrainingGroup
@@ -34,50 +34,6 @@ from raydebm.tasks import task_of
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdapterSummary:
-    """Result of one adapter's training."""
-
-    name: str
-    reused: bool
-    """Whether it was complete from an earlier run with the same data and settings."""
-    num_epochs: int
-    best_epoch: int
-    train_loss: float
-    validation_loss: float | None
-    validation_accuracy: float | None
-    seconds: float
-    """Total seconds of its epochs."""
-    restarts: int
-    """Number of earlier starts, whose workers were lost or stopped."""
-    gpu: str | None
-    """The GPU of its last worker; None on a CPU."""
-    mapped_mib: float | None
-    """Private memory (USS) that its worker gained by loading the backbone; None if the system does not report it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EnsembleSummary:
-    """A trained ensemble."""
-
-    checkpoint: str
-    adapters: tuple[AdapterSummary, ...]
-    backbone_mib: float | None
-    """Size of the shared weights; None if all adapters were reused."""
-    seconds: float
-    startup_seconds: float | None
-    """Seconds to the end of the first epoch, minus the epoch itself; None if all adapters were reused."""
-
-    def facts(self) -> dict[str, Any]:
-        """JSON values for a manifest."""
-        return {
-            "adapters": {adapter.name: asdict(adapter) for adapter in self.adapters},
-            "backbone_mib": self.backbone_mib,
-            "seconds": round(self.seconds, 1),
-            "startup_seconds": self.startup_seconds,
-        }
-
-
 def train_ensemble(
     *,
     recipe: Recipe,
@@ -87,8 +43,9 @@ def train_ensemble(
     stage: str = "scorer",
     on_progress: Callable[[int, int], None] | None = None,
     on_epoch: Callable[[str, Mapping[str, Any]], None] | None = None,
-) -> EnsembleSummary:
-    """Train the recipe's adapters and write ``<run>/<stage>/``. Ray must be initialised.
+) -> dict[str, Any]:
+    """Train the recipe's adapters and write ``<run>/<stage>/``; returns facts of each for the manifest. Ray must be
+    initialised.
 
     Adapters that are complete with the same data and settings are kept; others resume after their last epoch.
 
@@ -131,13 +88,8 @@ def train_ensemble(
             raise TrainingError(failed, finished)
     get_or_raise(assemble.remote(jobs))
     run.remove(stage, PROGRESS)
-    return EnsembleSummary(
-        checkpoint=run.uri(stage),
-        adapters=tuple(_summary(job, reused=job in reused) for job in jobs),
-        backbone_mib=get_or_raise(size_mib.remote(backbone.weights)) if waiting else None,
-        seconds=time.monotonic() - started,
-        startup_seconds=watch.startup_seconds(started),
-    )
+    adapters = {job.adapter.name: {"reused": job in reused, **(job.finished() or {})["summary"]} for job in jobs}
+    return {"adapters": adapters, "seconds": round(time.monotonic() - started, 1)}
 
 
 def _read_backbone(recipe: Recipe) -> SharedBackbone:
@@ -214,7 +166,6 @@ class _Watch:
         self._jobs = {job.adapter.name: job for job in jobs if job not in reused}
         self._done = {job.adapter.name: max_epochs if job in reused else 0 for job in jobs}
         self._read = dict.fromkeys(self._jobs, 0)
-        self._first_epoch_began: float | None = None
 
     def look(self) -> None:
         """Report progress since the last call."""
@@ -228,15 +179,5 @@ class _Watch:
     def _take(self, name: str, facts: Mapping[str, Any]) -> None:
         self._read[name] += 1
         self._done[name] = self._max_epochs if facts["is_last"] else self._read[name]
-        if self._first_epoch_began is None:
-            self._first_epoch_began = time.monotonic() - facts["metrics"]["seconds"]
         for tell in self.on_epoch:
             tell(name, facts)
-
-    def startup_seconds(self, started: float) -> float | None:
-        return None if self._first_epoch_began is None else round(max(0.0, self._first_epoch_began - started), 1)
-
-
-def _summary(job: TrainingJob, *, reused: bool) -> AdapterSummary:
-    facts = job.finished() or {}
-    return AdapterSummary(name=job.adapter.name, reused=reused, **facts["summary"])

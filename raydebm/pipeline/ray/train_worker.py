@@ -55,12 +55,6 @@ def read_backbone(recipe: Recipe) -> tuple[dict[str, Any], str]:
 
 
 @ray.remote(num_cpus=0.1)
-def size_mib(weights: Mapping[str, Any]) -> float:
-    """Total size of arrays by name, in MiB, measured without moving them."""
-    return round(float(sum(array.nbytes for array in weights.values())) / 2**20, 1)
-
-
-@ray.remote(num_cpus=0.1)
 def assemble(jobs: Sequence[TrainingJob]) -> None:
     """Assemble the adapters' folders into an ensemble (see ``scorer.checkpoint``).
 
@@ -124,8 +118,6 @@ class _Loaded:
     backbone: Any
     train: Sequence[TrainingGroup]
     validation: Sequence[TrainingGroup]
-    mapped_mib: float | None
-    """Private memory gained by loading the backbone."""
 
 
 def _load(job: TrainingJob, inputs: Sequence[Any]) -> _Loaded:
@@ -135,11 +127,8 @@ def _load(job: TrainingJob, inputs: Sequence[Any]) -> _Loaded:
 
     torch.set_num_threads(job.recipe.ray.threads_per_worker)
     weights, (train, validation) = ray.get(list(inputs))
-    before = private_mib()
     backbone = load_backbone(job.recipe.scorer.backbone, weights=weights, device=job.device, dtype="float32")
-    after = private_mib()
-    gained = None if before is None or after is None else round(after - before, 1)
-    return _Loaded(backbone=backbone, train=train, validation=validation, mapped_mib=gained)
+    return _Loaded(backbone=backbone, train=train, validation=validation)
 
 
 def _train(job: TrainingJob, loaded: _Loaded) -> None:
@@ -172,7 +161,6 @@ def _facts(job: TrainingJob, loaded: _Loaded, record: Any) -> dict[str, Any]:
             "seconds": round(sum(epoch.seconds for epoch in record.epochs), 2),
             "restarts": job.num_starts() - 1,
             "gpu": _gpu(),
-            "mapped_mib": loaded.mapped_mib,
         },
     }
 
@@ -261,15 +249,3 @@ def _copied(stored: StoredEpoch) -> Iterator[Path]:
 def _gpu() -> str | None:
     ids = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
     return ids[0] if ids else None
-
-
-def private_mib() -> float | None:
-    """Memory of this process alone (USS), in MiB; None if the system does not report it.
-
-    RSS would count the shared backbone in every worker.
-    """
-    try:
-        lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    return sum(int(line.split()[1]) for line in lines if line.startswith(("Private_Clean", "Private_Dirty"))) / 1024

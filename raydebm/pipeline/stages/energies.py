@@ -73,7 +73,7 @@ def score_candidates(
         run=context.run,
         stage=stage,
         on_progress=context.progress(stage),
-    ).facts()
+    )
 
 
 def make_scorer(context: StageContext) -> Facts:
@@ -92,7 +92,7 @@ def make_scorer(context: StageContext) -> Facts:
         validation=groups[VALIDATION],
         stage="scorer",
         on_progress=context.progress("scorer"),
-    ).facts()
+    )
 
 
 def training_curves(context: StageContext) -> dict[str, Any]:

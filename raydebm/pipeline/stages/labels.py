@@ -25,7 +25,7 @@ def label_candidates(context: StageContext, source: str, stage: str) -> Facts:
         run=context.run,
         stage=stage,
         on_progress=context.progress(stage),
-    ).facts()
+    )
 
 
 def make_candidates(context: StageContext) -> Facts:

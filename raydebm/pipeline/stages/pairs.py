@@ -5,9 +5,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from raydebm.errors import PoolError
 from raydebm.pipeline.context import TRAIN, VALIDATION, Facts, StageContext
-from raydebm.pipeline.writing_lock import write_lock
 from raydebm.records import Candidate, Label, Pair
-from raydebm.scorer.pairs import PairMaker, by_text, with_defaults
+from raydebm.scorer.pairs import PairMaker, with_defaults
 
 LabelledPool = tuple[str, list[Candidate], list[Label]]
 """A problem's id, its candidates and their labels."""
@@ -22,28 +21,7 @@ def make_pairs(context: StageContext) -> Facts:
         maker = PairMaker(config, seed=context.recipe.training_seed)
         context.run.write_pairs(_pairs(context, problem_ids, maker), split)
         facts[split] = {"pairs": maker.num_pairs, "problems": maker.num_paired, "of": len(problem_ids)}
-    num_twins = _num_twins(context)
-    return facts | ({"twins": num_twins} if num_twins else {})
-
-
-def check_twins(context: StageContext) -> None:
-    """Reopen pairs that an earlier version split without regard for equal problems."""
-    run = context.run
-    if run.manifest("pairs") is None or not run.has_problems():
-        return
-    num_twins = _num_twins(context)
-    if num_twins and run.facts("pairs").get("twins") != num_twins:
-        with write_lock(run):
-            run.reopen("pairs")
-
-
-def _num_twins(context: StageContext) -> int:
-    """Number of training and validation problems whose text is that of another, plus those left out for that of a test
-    problem."""
-    splits, problems = context.splits(), context.problems()
-    groups = by_text({name: problems[name].prompt for name in (*splits[TRAIN], *splits[VALIDATION])})
-    num_left_out = len(problems) - sum(map(len, splits.values()))
-    return num_left_out + sum(len(ids) for ids in groups if len(ids) > 1)
+    return facts
 
 
 def candidates_as_scored(context: StageContext) -> Iterator[Candidate]:

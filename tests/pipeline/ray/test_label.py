@@ -96,9 +96,9 @@ def test_every_candidate_gets_a_label_and_a_report_in_order(local_ray, tmp_path)
     assert [row.penalty for row in reports[:6]] == [0, 0, float("inf"), 0, float("inf"), 0.5]
     assert "no reply" in labels[-1].reason
     assert seen[-1] == (607, 607)
-    assert summary.verdicts == {"correct": 601, "incorrect": 3, "unlabeled": 3}
-    assert summary.facts()["parsed"] == 604
-    assert json.dumps(summary.facts())
+    assert [summary[str(verdict)] for verdict in Verdict] == [601, 3, 3]
+    assert summary["parsed"] == 604
+    assert json.dumps(summary)
 
 
 @pytest.mark.ray

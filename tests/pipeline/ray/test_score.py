@@ -93,7 +93,7 @@ def test_known_energies_are_not_made_again(tmp_path):
     )
 
     assert [row.members for row in run.energies()] == [(1.0, 2.0), (None, 3.0), None]
-    assert (summary.num_candidates, summary.num_texts, summary.num_failed, summary.dtype) == (3, 0, 1, "bfloat16")
+    assert [summary[name] for name in ("candidates", "texts", "failed", "dtype")] == [3, 0, 1, "bfloat16"]
 
 
 @pytest.mark.ray
@@ -176,8 +176,8 @@ def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(
     scored = [row.energies for row in rows if row.error is None]
     for energies, expected in zip(scored, alone, strict=True):
         assert energies.members == pytest.approx(expected.members, abs=1e-5)
-    assert (summary.num_candidates, summary.num_failed) == (91, 1)
-    assert (summary.num_texts, summary.dtype) == (num_texts, "float32")
+    assert (summary["candidates"], summary["failed"]) == (91, 1)
+    assert (summary["texts"], summary["dtype"]) == (num_texts, "float32")
     assert run.names("energies") == ["energies.parquet"]
     assert not run.exists("energies", "spool")
-    assert json.dumps(summary.facts())
+    assert json.dumps(summary)

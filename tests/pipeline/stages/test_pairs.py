@@ -7,7 +7,7 @@ from tiny_run import recipe_of
 
 from raydebm.errors import PoolError
 from raydebm.pipeline.context import StageContext
-from raydebm.pipeline.stages.pairs import check_twins, pools_as_complete
+from raydebm.pipeline.stages.pairs import pools_as_complete
 from raydebm.records import Candidate, Label, Problem, Verdict
 from raydebm.run.tables import SplitProblem
 
@@ -52,34 +52,6 @@ def test_a_label_in_the_wrong_place_is_named():
         list(pools_as_complete(labelled("pp", labels_of=["c1", "c0"]), Counter("pp")))
 
 
-def run_of(tmp_path, prompts, facts):
-    """A run whose training problems have these texts, and pairs by their manifest alone."""
-    context = StageContext(recipe=recipe_of(tmp_path))
-    rows = [
-        SplitProblem(problem=Problem(task="t", problem_id=f"p{number}", prompt=prompt), split="train")
-        for number, prompt in enumerate(prompts)
-    ]
-    context.run.write_problems(rows)
-    context.run.finish("pairs", {"facts": facts})
-    return context
-
-
-@pytest.mark.parametrize(
-    ("prompts", "facts", "is_kept"),
-    [
-        pytest.param(["How many?", "how  many? ", "Why?"], {}, False, id="made before equal problems counted"),
-        pytest.param(["How many?", "how  many? ", "Why?"], {"twins": 2}, True, id="made together"),
-        pytest.param(["How many?", "How much?", "Why?"], {}, True, id="no equal problems"),
-    ],
-)
-def test_pairs_that_were_split_between_equal_problems_are_made_again(tmp_path, prompts, facts, is_kept):
-    context = run_of(tmp_path, prompts, facts)
-
-    check_twins(context)
-
-    assert (context.run.manifest("pairs") is not None) is is_kept
-
-
 def test_a_training_problem_that_is_a_test_problem_in_other_spelling_is_in_no_split(tmp_path):
     context = StageContext(recipe=recipe_of(tmp_path))
     texts = {"a": "How many?", "b": "How much?", "c": "Why?", "t": "how  MANY?"}
@@ -87,11 +59,7 @@ def test_a_training_problem_that_is_a_test_problem_in_other_spelling_is_in_no_sp
         SplitProblem(problem=Problem(task="t", problem_id=name, prompt=text), split="test" if name == "t" else "train")
         for name, text in texts.items()
     )
-    context.run.finish("pairs", {"facts": {}})
-
     splits = context.splits()
-    check_twins(context)
 
     assert sorted(splits["train"] + splits["validation"]) == ["b", "c"]
     assert splits["test"] == ["t"]
-    assert context.run.manifest("pairs") is None

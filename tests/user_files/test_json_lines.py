@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from raydebm.errors import TaskDataError
-from raydebm.run.json_lines import read_json_lines
+from raydebm.user_files import read_json_lines
 
 
 @pytest.mark.parametrize("pack", [lambda data: data, gzip.compress], ids=["plain", "gzip"])
