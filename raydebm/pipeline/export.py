@@ -13,8 +13,7 @@ metadata, thresholds, the origin of the data, and the evaluation.
 
 import json
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.evaluation.report.document import markdown_table
 from raydebm.evaluation.report.evaluation_tables import energy_table, selector_table
-from raydebm.evaluation.results.entries import ANSWERED
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.pipeline.stages.evaluation import read_evaluation
@@ -42,18 +40,6 @@ from raydebm.user_files import writing
 TAGS = ["raydebm", "lora", "energy-based-model", "reward-model", "verifier", "reranking", "uncertainty"]
 ALONE = "mu only"
 """The selector that uses only the scorer."""
-_MINILM_ON_HUB = "sentence-transformers/all-MiniLM-L6-v2"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
-    """Results of a run that belong to its current scorer."""
-
-    recipe: Recipe
-    pairs: Mapping[str, Any]
-    """Facts of the stage: ``{"train": {"pairs": 96, "problems": 20}, "validation": ...}``."""
-    evaluation: Evaluation | None
-    policy: Policy | None
 
 
 def export_scorer(run_dir: str, out: Path, *, license: str | None = None) -> list[str]:
@@ -75,29 +61,33 @@ def export_scorer(run_dir: str, out: Path, *, license: str | None = None) -> lis
     recipe = run.recipe()
     if not holds_ensemble(run.uri("scorer")):
         raise CheckpointError(f"{run.uri('scorer')} contains no complete scorer; run `raydebm run`")
-    made = _Made(
-        recipe=recipe,
-        pairs=run.facts("pairs"),
-        evaluation=read_evaluation(run) if _is_current(run, recipe, "scorer", "evaluation") else None,
-        policy=Policy.from_json(run.needed_object("calibration", "policy.json"))
-        if _is_current(run, recipe, "scorer", "calibration")
-        else None,
-    )
+    evaluation = read_evaluation(run) if _is_current(run, recipe, "scorer", "evaluation") else None
+    policy = None
+    if _is_current(run, recipe, "scorer", "calibration"):
+        policy = Policy.from_json(run.needed_object("calibration", "policy.json"))
     with writing(out), local_copy(run.uri("scorer")) as source:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise ConfigError(f"{str(out)!r} exists and is not empty; choose another --out, or remove it first")
-        card = _card(Path(source), made, license)
+        sections = [
+            (source / CARD_FILE).read_text(encoding="utf-8").replace("# Energy scorer", "## Energy scorer").strip(),
+            *([] if policy is None else ["## Thresholds", _thresholds(policy)]),
+            "## Training",
+            _training(recipe, run.facts("pairs")),
+            "## Evaluation",
+            *_evaluation(evaluation),
+        ]
+        card = _card(recipe, read_ensemble(source)[0].backbone, sections, license)
         for adapter in read_ensemble(source)[0].adapters:
             (out / adapter).mkdir(parents=True)
-            for path in (Path(source) / adapter).iterdir():
+            for path in (source / adapter).iterdir():
                 shutil.copyfile(path, out / adapter / path.name)
-        if made.policy is not None:
-            (out / "policy.json").write_text(json.dumps(made.policy.to_json(), indent=2) + "\n", encoding="utf-8")
+        if policy is not None:
+            (out / "policy.json").write_text(json.dumps(policy.to_json(), indent=2) + "\n", encoding="utf-8")
         (out / CARD_FILE).write_text(card, encoding="utf-8")
-        shutil.copyfile(Path(source) / ENSEMBLE_FILE, out / ENSEMBLE_FILE)
+        shutil.copyfile(source / ENSEMBLE_FILE, out / ENSEMBLE_FILE)
     lacking = {
-        "thresholds: the run has none for this scorer; `raydebm calibrate` finds them": made.policy,
-        "an evaluation: the run has none of this scorer; `raydebm run` makes it": made.evaluation,
+        "thresholds: the run has none for this scorer; `raydebm calibrate` finds them": policy,
+        "an evaluation: the run has none of this scorer; `raydebm run` makes it": evaluation,
     }
     return [words for words, value in lacking.items() if value is None]
 
@@ -107,89 +97,45 @@ def _is_current(run: RunDir, recipe: Recipe, *stages: StageName) -> bool:
 
     Another version of this package has different fingerprints; its stages are accepted unchecked.
     """
-
-    def is_current(stage: StageName) -> bool:
-        manifest = run.manifest(stage)
-        if manifest is None:
-            return False
-        return manifest.get("version") != __version__ or current_manifest(stage, recipe, run) is not None
-
-    return all(map(is_current, stages))
+    manifests = {stage: run.manifest(stage) for stage in stages}
+    return all(
+        manifest is not None
+        and (manifest.get("version") != __version__ or current_manifest(stage, recipe, run) is not None)
+        for stage, manifest in manifests.items()
+    )
 
 
-# ---- the card ------------------------------------------------------------------------------------------------------
-
-
-def _card(source: Path, made: _Made, license: str | None) -> str:
-    """README.md, with the metadata block at its top."""
-    record, _ = read_ensemble(source)
-    recipe, policy = made.recipe, made.policy
-    stated = "None was stated for the adapters and heads; ask whoever published them." if license is None else ""
-    sections = [
-        f"# {recipe.name}",
-        f"A scorer for answers to `{recipe.task.name}` problems, made with "
-        "[raydebm](https://github.com/raydebm/raydebm).",
-        (source / CARD_FILE).read_text(encoding="utf-8").replace("# Energy scorer", "## Energy scorer").strip(),
-        *([] if policy is None else ["## Thresholds", _thresholds(policy)]),
-        "## Training",
-        _training(recipe, made.pairs),
-        "## Evaluation",
-        *_evaluation(made.evaluation),
-        "## Licence",
-        f"{stated or f'`{license}`, for the adapters and heads.'} The backbone has its own.",
-    ]
-    return _front_matter(made, record.backbone, license) + "\n" + "\n\n".join(sections) + "\n"
-
-
-def _front_matter(made: _Made, backbone: str, license: str | None) -> str:
-    """The YAML block for the hub, without empty values."""
-    task = made.recipe.task
+def _card(recipe: Recipe, backbone: str, sections: Sequence[str], license: str | None) -> str:
+    """README.md, with the hub's metadata block at its top."""
+    task = recipe.task
     sources = (source.source or "" for source in (task.train, task.test))
-    datasets = list(dict.fromkeys(source.removeprefix("hub:") for source in sources if source.startswith("hub:")))
-    metrics = [] if made.evaluation is None else _metrics(made.evaluation)
-    result = {
-        "task": {"type": "text-ranking", "name": "choice among candidates"},
-        "dataset": {"type": datasets[0] if datasets else task.name, "name": task.name},
-        "metrics": metrics,
-    }
     fields = {
         "license": license or "unknown",
         "library_name": "peft",
         "base_model": _hub_backbone(backbone),
         "pipeline_tag": "text-ranking",
         "tags": [*TAGS, task.name],
-        "datasets": datasets,
-        "model-index": [{"name": made.recipe.name, "results": [result]}] if metrics else [],
+        "datasets": list(dict.fromkeys(name.removeprefix("hub:") for name in sources if name.startswith("hub:"))),
     }
     shown = {key: value for key, value in fields.items() if value}
-    return f"---\n{yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)}---\n"
+    stated = "None was stated for the adapters and heads; ask whoever published them."
+    parts = [
+        f"# {recipe.name}",
+        f"A scorer for answers to `{task.name}` problems, made with [raydebm](https://github.com/raydebm/raydebm).",
+        *sections,
+        "## Licence",
+        f"{stated if license is None else f'`{license}`, for the adapters and heads.'} The backbone has its own.",
+    ]
+    metadata = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True)
+    return f"---\n{metadata}---\n\n" + "\n\n".join(parts) + "\n"
 
 
 def _hub_backbone(backbone: str) -> str | None:
     """The backbone's name on the hub, or None if it is not there."""
     if backbone == "package:minilm":
-        return _MINILM_ON_HUB
+        return "sentence-transformers/all-MiniLM-L6-v2"
     is_local = Path(backbone).is_dir() or backbone.startswith((".", "/", "~")) or backbone.count("/") > 1
     return None if is_local or ":" in backbone else backbone
-
-
-def _metrics(evaluation: Evaluation) -> list[dict[str, Any]]:
-    """Accuracies for the hub; names contain the interval, because the hub has no field for it."""
-    named = {
-        ALONE: "pass@1 by the mean energy alone",
-        PAPER_RULE: "pass@1 with the task's constraints added",
-        ANSWERED: "pass@1 of the whole loop where it answers",
-    }
-    found = {row.name: row.pass_at_1 for row in evaluation.rows}
-    metrics = []
-    for selector, name in named.items():
-        estimate = found.get(selector)
-        if estimate is not None and estimate.value is not None:
-            interval = f"n={estimate.n}"
-            if estimate.low is not None and estimate.high is not None:
-                interval = f"95 % interval {estimate.low:.4f} to {estimate.high:.4f}, {interval}"
-            metrics.append({"type": "accuracy", "value": round(estimate.value, 4), "name": f"{name} ({interval})"})
-    return metrics
 
 
 def _thresholds(policy: Policy) -> str:
