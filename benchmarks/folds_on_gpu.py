@@ -264,7 +264,7 @@ def finish(shared: "Pipeline", made: Path, *, num_folds: int) -> tuple["Training
             members=adapters_out_of_bag(pipeline), known=known,
         )  # fmt: skip
         scored = score(inputs, checkpoint="", recipe=pipeline.recipe, run=run, stage="energies")
-        run.finish("energies", new_manifest("energies", pipeline.recipe, run, facts=scored.facts()))
+        run.finish("energies", new_manifest("energies", pipeline.recipe, run, facts=scored))
         trainings.append(_trained(pipeline))
     summary = summarise(
         trainings, title=recipe.name, task=recipe.task.name, num_bootstrap=recipe.evaluation.num_bootstrap,

@@ -52,9 +52,10 @@ def field_docs(model: type[BaseModel]) -> dict[str, str]:
     docs: dict[str, str] = {}
     for one in reversed(model.__mro__[: model.__mro__.index(BaseModel)]):
         body = ast.parse(inspect.getsource(one)).body[0].body  # type: ignore[attr-defined]
-        for field, text in pairwise(body):
-            if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                docs[field.target.id] = inspect.cleandoc(text.value.value)  # type: ignore[union-attr]
+        for field, below in pairwise(body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    docs[name] = inspect.cleandoc(text)
     return {name: text for name, text in docs.items() if name in model.model_fields}
 
 
