@@ -122,7 +122,7 @@ def train(given: argparse.Namespace) -> None:
     from raydebm.scorer.model.backbone import load_backbone
     from raydebm.scorer.pairs import TrainingGroup
     from raydebm.scorer.training.adapter import train_adapter
-    from raydebm.scorer.training.adapter_data import AdapterData
+    from raydebm.scorer.training.schedule import AdapterData
     from raydebm.scorer.training.settings import TrainingSettings
 
     with gzip.open(given.packed, "rt", encoding="utf-8") as file:

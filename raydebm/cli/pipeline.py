@@ -25,7 +25,7 @@ def pipeline_for(
         judges: ask the recipe's judges too, which requires their keys.
         retry_failed: resend requests that failed in an earlier run.
     """
-    from raydebm.scorer.tracking import check_trackers
+    from raydebm.scorer.training.curves import check_trackers
     from raydebm.tasks import task_of
 
     # Find a wrong name or a missing package or key before starting a cluster, and the first two before importing Ray.

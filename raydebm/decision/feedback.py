@@ -28,18 +28,16 @@ def feedback_messages(
     task: Task,
     problem: Problem,
     best: ScoredCandidate | None,
-    base_messages: Sequence[Message] | None = None,
 ) -> tuple[Message, ...]:
     """Chat of the next pass.
 
     Args:
-        task: task that supplies the first pass's chat. Not used with ``base_messages``.
+        task: task that supplies the first pass's chat.
         problem: problem that the chat is about.
         best: selected candidate, or a candidate without an answer if nothing could be selected (see ``exemplar``). None
             if no candidate has text: the first chat is then repeated.
-        base_messages: first pass's chat. Default: ``task.messages(problem)``.
     """
-    base = tuple(task.messages(problem) if base_messages is None else base_messages)
+    base = tuple(task.messages(problem))
     if best is None or best.candidate.text is None:
         return base
     return (

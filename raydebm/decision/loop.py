@@ -14,7 +14,6 @@ from raydebm.decision.sampling.deadline import is_late, now_s
 from raydebm.decision.sampling.one_pass import Parts, sample_pass, waves_of
 from raydebm.errors import GenerationError, LimitReachedError, ResourceError, ScoringError, ServiceError
 from raydebm.records import Decision, Message, Outcome, PassRecord, PassStop, Problem, ScoredCandidate
-from raydebm.tasks.base import Task
 
 PASS_FAILURES = (GenerationError, ScoringError, ServiceError, ResourceError, OSError)
 """Errors of a part that is down (timeouts and lost connections are OSErrors). Any other exception is a bug or a misuse
@@ -63,7 +62,7 @@ async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
         decided = decide_pool(pool, passes_left=_passes_left(policy, pass_index, sampled, pool), policy=policy)
         again = decided.decision is Decision.REGENERATE
         if again:
-            messages = next_messages(problem, task=parts.task, decided=decided, pool=pool)
+            messages = feedback_messages(parts.task, problem, decided.best or exemplar(pool))
         record = _record(pass_index, sampled, decided, feedback=_last_words(messages) if again else None)
         passes.append(record)
         num_late = sum(is_late(scored.candidate) for scored in pool)
@@ -140,13 +139,6 @@ async def _sample(
     return _SampledPass(
         candidates=candidates, num_requested=len(candidates) + num_cancelled, num_failed=num_failed, stop=stop
     )
-
-
-def next_messages(
-    problem: Problem, *, task: Task, decided: PoolDecision, pool: Sequence[ScoredCandidate]
-) -> tuple[Message, ...]:
-    """Chat of the next pass, about the selection or, if there is none, about the closest candidate."""
-    return feedback_messages(task, problem, decided.best or exemplar(pool))
 
 
 def _last_words(messages: tuple[Message, ...] | None) -> str | None:

@@ -10,45 +10,28 @@ Shapes: K adapters, M of them selected, N texts, B texts of a micro-batch, D hid
 """
 
 import copy
-import math
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from raydebm.config import Pooling
 from raydebm.cpus import free_cpus
 from raydebm.errors import CheckpointError, ScoringError
 from raydebm.scorer.checkpoint import StoredAdapter, read_ensemble, write_ensemble
 from raydebm.scorer.checkpoint_records import EnsembleRecord
 from raydebm.scorer.model.backbone import Backbone, Weights, load_backbone
 from raydebm.scorer.model.batching import EncodedText, MicroBatch, TextEncoder, micro_batches
-from raydebm.scorer.model.head import EnergyHead
+from raydebm.scorer.model.head import EnergyHead, pooled
 from raydebm.scorer.model.lora import PEFT_PREFIX, low_rank_updates, merged_copy
-from raydebm.scorer.model.pooling import pooled
 from raydebm.scorer.model.trunk import Trunk, lowest_adapted
+from raydebm.scorer.texts import TextEnergies
 
-__all__ = ["EnergyEngine", "EnsembleScorer", "MergedEngine", "TextEnergies", "write_ensemble"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextEnergies:
-    """Energies of one text."""
-
-    members: tuple[float, ...]
-    """One finite energy per selected adapter. Lower is better."""
-    num_tokens: int
-    """Number of tokens after truncation, including special ones."""
-    num_truncated: int
-    """Number of tokens cut to fit the context."""
-    problem_read: float = 1.0
-    """Share of the problem's tokens that were read."""
-    answer_read: float = 1.0
-    """Share of the answer's tokens that were read."""
+__all__ = ["EnergyEngine", "EnsembleScorer", "MergedEngine", "write_ensemble"]
 
 
 class EnergyEngine(Protocol):
@@ -77,14 +60,12 @@ class MergedEngine:
         self._pad_id = int(backbone.tokenizer.pad_token_id)
         self._micro_batch_tokens = micro_batch_tokens
         self._hidden_size = backbone.hidden_size
-        self._members = [
-            (
-                _merged_encoder(backbone, adapter),
-                head_of(adapter, hidden_size=backbone.hidden_size).to(backbone.device),
-                adapter.record.pooling,
-            )
-            for adapter in adapters
-        ]
+        self._members: list[tuple[nn.Module, EnergyHead, Pooling]] = []
+        for adapter in adapters:
+            where = f"adapter {adapter.record.adapter.name!r}"
+            updates = low_rank_updates(adapter.lora, adapter.peft_config, where=where)
+            head = head_of(adapter, hidden_size=backbone.hidden_size).to(backbone.device)
+            self._members.append((merged_copy(backbone.encoder, updates, where=where), head, adapter.record.pooling))
         adapted = (name.removeprefix(PEFT_PREFIX) for adapter in adapters for name in adapter.lora)
         self._trunk = Trunk([encoder for encoder, *_ in self._members], lowest_adapted(backbone.encoder, adapted))
 
@@ -125,37 +106,19 @@ class MergedEngine:
         return features
 
 
-def _threads(wanted: int | None, device: torch.device) -> int | None:
-    """Number of threads to set, or None to leave it unchanged."""
-    if wanted is not None or device.type != "cpu" or "OMP_NUM_THREADS" in os.environ:
-        return wanted
-    return free_cpus()
-
-
-def _merged_encoder(backbone: Backbone, adapter: StoredAdapter) -> nn.Module:
-    where = f"adapter {adapter.record.adapter.name!r}"
-    return merged_copy(backbone.encoder, low_rank_updates(adapter.lora, adapter.peft_config, where=where), where=where)
-
-
-def head_of(adapter: StoredAdapter, *, hidden_size: int, dropout: float = 0.2) -> EnergyHead:
+def head_of(adapter: StoredAdapter, *, hidden_size: int) -> EnergyHead:
     """The adapter's energy head, in eval mode.
 
     Raises:
         CheckpointError: the stored weights do not match the head.
     """
-    head = EnergyHead(hidden_size, dropout=dropout)
+    head = EnergyHead(hidden_size)
     try:
         head.load_state_dict(dict(adapter.head))
     except RuntimeError as error:
         where = f"adapter {adapter.record.adapter.name!r}"
         raise CheckpointError(f"{where}: its energy head does not fit: {error}") from error
     return head.eval()
-
-
-def leaders(sums: Sequence[float], *, share: float) -> list[int]:
-    """Indices of the lowest sums, lowest first: ``share`` of them, at least two. Ties go to the earlier one."""
-    order = sorted(range(len(sums)), key=lambda position: (sums[position], position))
-    return order[: max(2, math.ceil(share * len(sums)))]
 
 
 def backbone_for(
@@ -214,11 +177,11 @@ class EnsembleScorer:
         *,
         device: str = "auto",
         dtype: str = "auto",
-        threads: int | None = None,
-        weights: Weights | None = None,
         micro_batch_tokens: int = 8192,
     ) -> "EnsembleScorer":
         """Read a checkpoint folder and its backbone.
+
+        On a CPU, torch is given the CPUs that are free (``cpus.free_cpus``), unless ``OMP_NUM_THREADS`` is set.
 
         Args:
             folder: folder with ensemble.json, or the name of a repository on the hub, ``user/repo`` or
@@ -227,18 +190,15 @@ class EnsembleScorer:
             dtype: dtype of the encoders; heads and energies are float32. ``"auto"`` is bfloat16 on a GPU, and on a CPU
                 the result of a short probe (see ``model.precision``). An explicit dtype gives the same energies at
                 every start.
-            threads: number of torch threads of the whole process. Default: on a CPU, the current ``cpus.free_cpus``,
-                unless ``OMP_NUM_THREADS`` is set.
-            weights: result of ``backbone.frozen_weights``, mapped instead of reading the files.
             micro_batch_tokens: padded tokens of one forward pass.
 
         Raises:
             CheckpointError: parts are missing or torn, or were trained on another backbone.
         """
         record, adapters = read_ensemble(Path(folder))
-        backbone = backbone_for(record, weights=weights, device=device, dtype=dtype)
-        if (chosen := _threads(threads, backbone.device)) is not None:
-            torch.set_num_threads(chosen)
+        backbone = backbone_for(record, device=device, dtype=dtype)
+        if backbone.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(free_cpus())
         return cls.of_parts(record, adapters, backbone=backbone, micro_batch_tokens=micro_batch_tokens)
 
     @classmethod
@@ -270,11 +230,8 @@ class EnsembleScorer:
         Args:
             members: mask of the adapters, in order, with at least one selected.
         """
-        return self._asking_only(tuple(index for index, is_asked in enumerate(members) if is_asked))
-
-    def _asking_only(self, members: tuple[int, ...]) -> "EnsembleScorer":
         other = copy.copy(self)
-        other._asked = members
+        other._asked = tuple(index for index, is_asked in enumerate(members) if is_asked)
         return other
 
     def score(self, texts: Sequence[tuple[str, str]]) -> list[TextEnergies]:
@@ -299,29 +256,6 @@ class EnsembleScorer:
             )
             for energies, text in zip(energies_MN.t().tolist(), encoded, strict=True)
         ]
-
-    def lowest(self, texts: Sequence[tuple[str, str]], *, first: int = 2, share: float = 0.25) -> int:
-        """Index of the text with the lowest mean energy. Later adapters read only texts that can still win.
-
-        For selection only: a decision needs the energies of all candidates from ``score``. docs/performance.md has the
-        agreement with ``score``.
-
-        Args:
-            texts: texts, at least one.
-            first: number of adapters that read all texts.
-            share: share of the texts, those with the lowest mean so far and at least two, that the other adapters read.
-
-        Raises:
-            ScoringError: see ``score``.
-        """
-        opening = self._asking_only(self._asked[:first]).score(texts)
-        sums = [math.fsum(text.members) for text in opening]
-        finalists = leaders(sums, share=share)
-        if first < len(self._asked):
-            closing = self._asking_only(self._asked[first:]).score([texts[position] for position in finalists])
-            for position, text in zip(finalists, closing, strict=True):
-                sums[position] += math.fsum(text.members)
-        return min(finalists, key=lambda position: (sums[position], position))
 
     @staticmethod
     def _check(energies_MN: Tensor, encoded: Sequence[EncodedText], adapters: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ Used by the service and the batch stages. Does not know: Ray, torch, files.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from raydebm.errors import ScoringError, in_one_line, is_out_of_memory
@@ -16,39 +16,31 @@ log = logging.getLogger(__name__)
 LESS_MEMORY = "lower scorer.max_length, or score on a device with more memory"
 
 
-class Scored(Protocol):
-    """Result for one text; protocol of ``ensemble.TextEnergies``."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextEnergies:
+    """Energies of one text."""
 
-    @property
-    def members(self) -> tuple[float, ...]:
-        """Energy from each of the K adapters."""
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens after truncation."""
-
-    @property
-    def num_truncated(self) -> int:
-        """Number of tokens cut to fit the context."""
-
-    @property
-    def problem_read(self) -> float:
-        """Share of the problem's tokens that were read."""
-
-    @property
-    def answer_read(self) -> float:
-        """Share of the answer's tokens that were read."""
+    members: tuple[float, ...]
+    """One finite energy per selected adapter. Lower is better."""
+    num_tokens: int
+    """Number of tokens after truncation, including special ones."""
+    num_truncated: int
+    """Number of tokens cut to fit the context."""
+    problem_read: float = 1.0
+    """Share of the problem's tokens that were read."""
+    answer_read: float = 1.0
+    """Share of the answer's tokens that were read."""
 
 
 class TextScorer(Protocol):
     """Protocol of ``ensemble.EnsembleScorer``."""
 
-    def score(self, texts: Sequence[tuple[str, str]]) -> Sequence[Scored]:
+    def score(self, texts: Sequence[tuple[str, str]]) -> Sequence[TextEnergies]:
         """Energies of texts. Raises ScoringError if any energy is not finite."""
         ...
 
 
-def scores_or_errors(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[Scored | ScoringError]:
+def scores_or_errors(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[TextEnergies | ScoringError]:
     """Score each text, in order. A text that cannot be scored gets its error instead.
 
     If a batch fails, its halves are tried, down to the text at fault: this takes few extra passes, and the others keep
@@ -90,33 +82,19 @@ def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[En
     return [
         EnergyRow(candidate_id="", members=None, error=str(one))
         if isinstance(one, ScoringError)
-        else EnergyRow(
-            candidate_id="",
-            members=one.members,
-            num_tokens=one.num_tokens,
-            num_truncated=one.num_truncated,
-            problem_read=one.problem_read,
-            answer_read=one.answer_read,
-        )
+        else EnergyRow(candidate_id="", **asdict(one))
         for one in scores_or_errors(scorer, texts)
     ]
 
 
 def energies_of_lists(ensemble: TextScorer, lists: Sequence[Sequence[TextToScore]]) -> list[list[Energies | None]]:
-    """Energies of each list's texts, in order. None for a text without finite energies."""
-    energies = iter(_energies(ensemble, [text for texts in lists for text in texts]))
-    return [[next(energies) for _ in texts] for texts in lists]
-
-
-def _energies(ensemble: TextScorer, texts: Sequence[TextToScore]) -> list[Energies | None]:
-    """Score texts, sharing the work for equal ones."""
-    pairs = [(text.prompt, text.text) for text in texts]
-    distinct = list(dict.fromkeys(pairs))
+    """Energies of each list's texts, in order. None for a text without finite energies. Equal texts are scored once."""
+    distinct = list(dict.fromkeys((text.prompt, text.text) for texts in lists for text in texts))
     by_pair = dict(zip(distinct, scores_or_errors(ensemble, distinct), strict=True))
-    return [_one(text, by_pair[pair]) for text, pair in zip(texts, pairs, strict=True)]
+    return [[_energies(text, by_pair[text.prompt, text.text]) for text in texts] for texts in lists]
 
 
-def _one(text: TextToScore, scored: Scored | ScoringError) -> Energies | None:
+def _energies(text: TextToScore, scored: TextEnergies | ScoringError) -> Energies | None:
     if isinstance(scored, ScoringError):
         log.warning("candidate %s could not be scored: %s", text.candidate_id, scored)
         return None

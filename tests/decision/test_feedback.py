@@ -52,14 +52,6 @@ def test_a_reply_without_answer_is_quoted_by_its_end(task, problem, make_candida
     )
 
 
-def test_a_chat_of_the_callers_own_is_kept(task, problem, make_candidate):
-    own = ({"role": "system", "content": "be brief"}, {"role": "user", "content": "q"})
-
-    chat = feedback_messages(task, problem, scored(task, problem, make_candidate("c", "41")), own)
-
-    assert chat[:2] == own
-
-
 def test_exemplar_is_the_unparsed_reply_with_the_lowest_mu(task, problem, make_candidate):
     pool = [
         scored(task, problem, make_candidate("a", "hm"), mu=2.0),

@@ -18,7 +18,7 @@ from transformers import (
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.scorer.model.backbone import load_backbone, make_backbone
 from raydebm.scorer.training.adapter import train_adapter
-from raydebm.scorer.training.adapter_data import AdapterData
+from raydebm.scorer.training.schedule import AdapterData
 from raydebm.scorer.training.settings import TrainingSettings
 
 torch.set_num_threads(1)

@@ -11,12 +11,12 @@ from safetensors.torch import load_file, save_file
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.errors import CheckpointError, ScoringError
 from raydebm.scorer.checkpoint import read_ensemble
-from raydebm.scorer.ensemble import EnsembleScorer, _threads, write_ensemble
+from raydebm.scorer.ensemble import EnsembleScorer, backbone_for, write_ensemble
 from raydebm.scorer.model.backbone import frozen_weights, load_backbone
 from raydebm.scorer.model.batching import TextEncoder, pad
 from raydebm.scorer.model.head import EnergyHead
 from raydebm.scorer.training.adapter import train_adapter
-from raydebm.scorer.training.adapter_data import AdapterData
+from raydebm.scorer.training.schedule import AdapterData
 
 NAMES = tuple(adapter.name for adapter in PAPER_ADAPTERS)
 TEXTS = [
@@ -83,8 +83,10 @@ def test_bfloat16_keeps_the_order(scorer, checkpoint):
 
 
 def test_mapped_weights_give_the_same_energies(scorer, checkpoint, tiny_folders):
-    name = str(tiny_folders["modernbert"])
-    mapped = EnsembleScorer.load(checkpoint, device="cpu", weights=frozen_weights(name))
+    record, adapters = read_ensemble(checkpoint)
+    weights = frozen_weights(str(tiny_folders["modernbert"]))
+    backbone = backbone_for(record, weights=weights, device="cpu")
+    mapped = EnsembleScorer.of_parts(record, adapters, backbone=backbone)
     assert mapped.score(TEXTS) == scorer.score(TEXTS)
 
 
@@ -209,64 +211,15 @@ def test_real_small_backbones_train_and_score(name, groups, settings, tmp_path):
     assert first.members != second.members
 
 
-@pytest.mark.parametrize(
-    ("wanted", "device", "environment", "expected"),
-    [(None, "cpu", {}, 3), (2, "cpu", {}, 2), (None, "cuda", {}, None), (None, "cpu", {"OMP_NUM_THREADS": "5"}, None)],
-    ids=["chosen", "given", "not on a GPU", "the environment's"],
-)
-def test_threads_are_chosen_where_nobody_says_how_many(monkeypatch, wanted, device, environment, expected):
+@pytest.mark.parametrize(("environment", "threads"), [({}, [3]), ({"OMP_NUM_THREADS": "5"}, [])])
+def test_torch_is_given_the_free_cpus_where_the_environment_does_not_say_how_many(
+    checkpoint, monkeypatch, environment, threads
+):
+    given = []
     monkeypatch.setattr("raydebm.scorer.ensemble.free_cpus", lambda: 3)
+    monkeypatch.setattr("torch.set_num_threads", given.append)
     monkeypatch.setattr("os.environ", environment)
 
-    assert _threads(wanted, torch.device(device)) == expected
+    EnsembleScorer.load(checkpoint, device="cpu")
 
-
-class ReadMembers:
-    """An engine that reads energies from a table, rows being members, and notes what each was asked."""
-
-    def __init__(self, table: list[list[float]]) -> None:
-        self._table = table
-        self.asked: dict[int, list[int]] = {}
-
-    def energies(self, ids, members):
-        texts = [tokens[-2] - len(SPECIAL_IDS) for tokens in ids]  # a text is one word, its number
-        self.asked |= {member: texts for member in members}
-        return torch.tensor([[self._table[member][text] for text in texts] for member in members])
-
-
-SPECIAL_IDS = range(4)
-TABLE = [
-    [0.0, 1.0, 2.0, 3.0, 4.0],
-    [1.0, 0.5, 0.0, 3.0, 4.0],
-    [9.0, 0.0, 5.0, -9.0, -9.0],
-]
-
-
-def scorer_of(table, scorer):
-    engine = ReadMembers(table)
-    record = scorer.record.model_copy(update={"adapters": scorer.record.adapters[: len(table)]})
-    return EnsembleScorer(record=record, encoder=scorer._encoder, engine=engine), engine
-
-
-def test_later_adapters_read_only_what_can_still_win(scorer):
-    """Sums of the first two: 1, 1.5, 2, 6, 8. The three lowest are read on: 10, 1.5, 7."""
-    table_scorer, engine = scorer_of(TABLE, scorer)
-
-    assert table_scorer.lowest([("", f"w{text}") for text in range(5)], first=2, share=0.5) == 1
-    assert {member: sorted(texts) for member, texts in engine.asked.items()} == {
-        0: [0, 1, 2, 3, 4], 1: [0, 1, 2, 3, 4], 2: [0, 1, 2],
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("first", "share", "expected"),
-    [
-        pytest.param(2, 1.0, 3, id="all read by all: 10, 1.5, 7, -3, -1"),
-        pytest.param(3, 0.01, 3, id="no later adapters"),
-        pytest.param(1, 0.01, 1, id="two at least: 10 and 1.5"),
-    ],
-)
-def test_the_text_with_the_lowest_sum_is_chosen(scorer, first, share, expected):
-    table_scorer, _ = scorer_of(TABLE, scorer)
-
-    assert table_scorer.lowest([("", f"w{text}") for text in range(5)], first=first, share=share) == expected
+    assert given == threads

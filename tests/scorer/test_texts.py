@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from raydebm.errors import ScoringError
-from raydebm.scorer.texts import TextToScore, energies_of_lists, scores_or_errors
+from raydebm.scorer.texts import TextEnergies, TextToScore, energies_of_lists, scores_or_errors
 
 
 class LengthEnsemble:
@@ -17,16 +17,7 @@ class LengthEnsemble:
         self.calls.append(len(texts))
         if any(text == "nan" for _, text in texts):
             raise ScoringError("adapter 'a0' gave energy nan")
-        return [self.of(text) for _, text in texts]
-
-    @staticmethod
-    def of(text):
-        class Found:
-            members = (float(len(text)), 0.0)
-            num_tokens = 3
-            num_truncated = 0
-
-        return Found()
+        return [TextEnergies(members=(float(len(text)), 0.0), num_tokens=3, num_truncated=0) for _, text in texts]
 
 
 def lists_of(*names):

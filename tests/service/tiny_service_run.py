@@ -64,7 +64,7 @@ def make_ensemble(folder, encoder):
     from raydebm.scorer.model.backbone import load_backbone
     from raydebm.scorer.pairs import TrainingGroup
     from raydebm.scorer.training.adapter import train_adapter
-    from raydebm.scorer.training.adapter_data import AdapterData
+    from raydebm.scorer.training.schedule import AdapterData
     from raydebm.scorer.training.settings import TrainingSettings
 
     groups = [

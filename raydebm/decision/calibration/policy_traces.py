@@ -4,7 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from raydebm.decision.loop import PASS_FAILURES, next_messages
+from raydebm.decision.feedback import exemplar, feedback_messages
+from raydebm.decision.loop import PASS_FAILURES
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.one_pass import Parts, sample_pass, waves_of
@@ -65,7 +66,7 @@ async def trace(problem: Problem, *, parts: Parts, labels: Mapping[str, Label], 
                 confidence=decided.confidence,
             )
         )
-        messages = next_messages(problem, task=parts.task, decided=decided, pool=pool)
+        messages = feedback_messages(parts.task, problem, decided.best or exemplar(pool))
     return Trace(problem_id=problem.problem_id, steps=tuple(steps))
 
 

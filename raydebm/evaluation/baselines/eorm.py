@@ -29,10 +29,9 @@ from raydebm.scorer.checkpoint_records import Record
 from raydebm.scorer.model.backbone import resolve_backbone, resolve_device
 from raydebm.scorer.model.batching import MicroBatch, fitted, ids_of_pairs, micro_batches
 from raydebm.scorer.pairs import TrainingGroup
-from raydebm.scorer.training.adapter_data import data_fingerprint
 from raydebm.scorer.training.loss import bradley_terry_loss, step_pairs
 from raydebm.scorer.training.member import gather
-from raydebm.scorer.training.schedule import learning_rate_factor
+from raydebm.scorer.training.schedule import data_fingerprint, learning_rate_factor
 
 RECORD_FILE = "eorm.json"
 WEIGHTS_FILE = "eorm.safetensors"

@@ -26,8 +26,7 @@ from raydebm.pipeline.ray.train_worker import assemble, read_backbone
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import ENSEMBLE_FILE
 from raydebm.scorer.pairs import TrainingGroup
-from raydebm.scorer.tracking import check_trackers
-from raydebm.scorer.training.tracked_jobs import tracked
+from raydebm.scorer.training.curves import Curves, check_trackers
 from raydebm.scorer.training.training_job import PROGRESS, TrainingJob
 from raydebm.tasks import task_of
 
@@ -56,8 +55,7 @@ def train_ensemble(
     Raises:
         PoolError: there is nothing to train on.
         CheckpointError: the backbone cannot be read.
-        ConfigError: the backbone's name is wrong, an adapter does not fit it, or the package of a tracker in
-            ``training.report_to`` is missing.
+        ConfigError: the backbone's name is wrong, an adapter does not fit it, or TensorBoard is asked for and missing.
         ResourceError: no node of the cluster can hold one worker.
         TrainingError: some adapters failed, or a disk is full; the others are complete, and a rerun trains the rest.
     """
@@ -79,10 +77,10 @@ def train_ensemble(
         run.remove(stage, ENSEMBLE_FILE)
         groups = ray.put((list(train), list(validation)))
         context = SlotContext(groups=groups, backbone=backbone, share=share, is_own_cluster=own)
-        with tracked(waiting, train=train, validation=validation) as tracking:
-            watch.on_epoch = [tracking.epoch, *([] if on_epoch is None else [on_epoch])]
-            failed = fit_all(waiting, context, num_slots=num_slots, look=watch.look)
-            tracking.finish([job for job in waiting if job.adapter.name not in failed])
+        curves = Curves(waiting)
+        watch.on_epoch = [curves.epoch, *([] if on_epoch is None else [on_epoch])]
+        failed = fit_all(waiting, context, num_slots=num_slots, look=watch.look)
+        curves.finish([job for job in waiting if job.adapter.name not in failed])
         if failed:
             finished = tuple(job.adapter.name for job in jobs if job.adapter.name not in failed)
             raise TrainingError(failed, finished)

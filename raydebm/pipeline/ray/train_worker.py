@@ -172,7 +172,7 @@ def _folder(job: TrainingJob) -> str:
 def _run_epochs(job: TrainingJob, loaded: _Loaded, *, out_dir: Path) -> Any:
     """Train on this adapter's bag, resuming after its last readable epoch, if any."""
     from raydebm.scorer.training.adapter import train_adapter
-    from raydebm.scorer.training.adapter_data import AdapterData
+    from raydebm.scorer.training.schedule import AdapterData
     from raydebm.scorer.training.settings import TrainingSettings
 
     recipe, name = job.recipe, job.adapter.name

@@ -13,7 +13,7 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 import torch.utils.dlpack
@@ -28,7 +28,7 @@ from raydebm.scorer.model.blocks import num_positions
 from raydebm.scorer.model.precision import cpu_dtype
 
 Weights = Mapping[str, NDArray[Any]]
-"""The encoder's state dict; bfloat16, which numpy lacks, as a uint16 view."""
+"""The encoder's state dict, in float32."""
 
 UNBOUNDED = 1_000_000
 """Context in tokens of a model without absolute positions."""
@@ -49,9 +49,8 @@ class Backbone:
     """Model type in its config, such as ``modernbert`` or ``qwen2``."""
     encoder: PreTrainedModel
     tokenizer: Any
-    """The tokenizer; None if loaded with ``config_only``."""
     fingerprint: str
-    """Digest of the weights' float32 values; empty with ``config_only``."""
+    """Digest of the weights' float32 values."""
 
     @property
     def hidden_size(self) -> int:
@@ -129,21 +128,14 @@ def check_file(file: Path, sha256: str) -> None:
         )
 
 
-def frozen_weights(name: str, *, dtype: Literal["float32", "stored"] = "float32") -> dict[str, NDArray[Any]]:
-    """The encoder's weights as arrays for an object store or a shared mapping.
-
-    Args:
-        name: ``scorer.backbone`` of a recipe.
-        dtype: ``"float32"`` for arrays that CPU workers can map; ``"stored"`` for the dtype in the file, which is half
-            the size if it has 16 bits. The fingerprint is the same for both.
+def frozen_weights(name: str) -> dict[str, NDArray[Any]]:
+    """Weights of the encoder ``name`` (``scorer.backbone`` of a recipe) as arrays for an object store.
 
     Raises:
         CheckpointError: the model cannot be read, or weights are missing or have another shape.
     """
-    encoder = _read_encoder(_source(name))
-    if dtype == "float32":
-        encoder = converted(encoder, torch.float32)
-    return {key: _to_numpy(tensor) for key, tensor in encoder.state_dict().items()}
+    encoder = converted(_read_encoder(_source(name)), torch.float32)
+    return {key: tensor.detach().cpu().contiguous().numpy() for key, tensor in encoder.state_dict().items()}
 
 
 def load_backbone(
@@ -152,7 +144,6 @@ def load_backbone(
     weights: Weights | None = None,
     device: str = "auto",
     dtype: str = "auto",
-    config_only: bool = False,
 ) -> Backbone:
     """Load the frozen encoder, or map given weights.
 
@@ -163,7 +154,6 @@ def load_backbone(
         device: torch device; ``"auto"`` is the first visible GPU, else the CPU.
         dtype: dtype of the weights; ``"auto"`` is bfloat16 on a GPU, and the choice of ``precision.cpu_dtype`` on a
             CPU.
-        config_only: leave the weights on the meta device, for counting parameters.
 
     Raises:
         CheckpointError: the model cannot be read, its family is unknown, the weights do not fit it, or it has no
@@ -171,9 +161,6 @@ def load_backbone(
     """
     source = _source(name)
     config = source.config()
-    if config_only:
-        encoder = encoder_on_meta(config)
-        return Backbone(name=name, family=family_of(config), encoder=encoder, tokenizer=None, fingerprint="")
     family_of(config)
     tokenizer = source.tokenizer()
     encoder = _read_encoder(source) if weights is None else map_weights(config, weights, name=name)
@@ -237,8 +224,10 @@ def map_weights(config: PreTrainedConfig, weights: Weights, *, name: str) -> Pre
         CheckpointError: keys or shapes do not fit the config.
     """
     encoder = encoder_on_meta(config)
+    # DLPack, because from_numpy warns about read-only arrays; frozen weights are never written (merging copies).
+    given = {key: torch.utils.dlpack.from_dlpack(array) for key, array in weights.items()}
     try:
-        encoder.load_state_dict({key: _to_tensor(array) for key, array in weights.items()}, strict=True, assign=True)
+        encoder.load_state_dict(given, strict=True, assign=True)
     except RuntimeError as error:
         raise CheckpointError(f"backbone {name!r}: the given weights do not fit its config: {error}") from error
     _rebuild_buffers(encoder)
@@ -316,17 +305,6 @@ def _without_pooler(encoder: Any) -> PreTrainedModel:
     if getattr(encoder, "pooler", None) is not None:
         encoder.pooler = None
     return cast("PreTrainedModel", encoder)
-
-
-def _to_numpy(tensor: Tensor) -> NDArray[Any]:
-    tensor = tensor.detach().cpu().contiguous()
-    return tensor.view(torch.uint16).numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
-
-
-def _to_tensor(array: NDArray[Any]) -> Tensor:
-    # DLPack, because from_numpy warns about read-only arrays; frozen weights are never written (merging copies).
-    tensor = torch.utils.dlpack.from_dlpack(array)
-    return tensor.view(torch.bfloat16) if tensor.dtype == torch.uint16 else tensor
 
 
 def _rebuild_buffers(encoder: PreTrainedModel) -> None:

@@ -30,11 +30,18 @@ from raydebm.scorer.checkpoint_records import AdapterRecord, EpochMetrics, Recor
 from raydebm.scorer.model.backbone import Backbone
 from raydebm.scorer.model.batching import MicroBatch, TextEncoder, micro_batches
 from raydebm.scorer.model.lora import plain_config
-from raydebm.scorer.training.adapter_data import AdapterData, data_fingerprint
 from raydebm.scorer.training.gradient import backward
 from raydebm.scorer.training.loss import StepPairs, bradley_terry_loss, num_ordered, step_pairs
 from raydebm.scorer.training.member import HEAD, LORA, EnsembleMember, gather, under_prefix
-from raydebm.scorer.training.schedule import Portion, Step, learning_rate_factor, plan_steps, portions_of
+from raydebm.scorer.training.schedule import (
+    AdapterData,
+    Portion,
+    Step,
+    data_fingerprint,
+    learning_rate_factor,
+    plan_steps,
+    portions_of,
+)
 from raydebm.scorer.training.settings import PLACEMENT, TrainingSettings, autocast_dtype, graph_bytes
 
 STATE_FILE = "state.json"

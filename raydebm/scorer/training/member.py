@@ -16,9 +16,8 @@ from raydebm.errors import CheckpointError, ConfigError
 from raydebm.scorer.model.backbone import Backbone
 from raydebm.scorer.model.batching import MicroBatch
 from raydebm.scorer.model.dropout import use_byte_dropout
-from raydebm.scorer.model.head import EnergyHead
+from raydebm.scorer.model.head import EnergyHead, check_pooling, pooled
 from raydebm.scorer.model.lora import attach, lora_config
-from raydebm.scorer.model.pooling import check_pooling, pooled
 from raydebm.scorer.model.targets import target_modules
 
 LORA, HEAD = "lora.", "head."

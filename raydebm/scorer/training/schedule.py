@@ -1,10 +1,11 @@
-"""Pairs and learning rate of each optimiser step, planned before training, without torch."""
+"""Training data of an adapter, and the pairs and learning rate of each step, planned before training, without torch."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from raydebm.identity import content_id
 from raydebm.scorer.pairs import TrainingGroup
 
 
@@ -92,3 +93,20 @@ def learning_rate_factor(step: int, *, num_steps: int, warmup_frac: float) -> fl
         return (step + 1) / num_warmup
     progress = (step - num_warmup) / max(1, num_steps - num_warmup)
     return 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterData:
+    """Training data of one adapter."""
+
+    train: Sequence[TrainingGroup]
+    """Training groups of the adapter's bag."""
+    validation: Sequence[TrainingGroup]
+    """Validation problems, the same for all adapters. If empty, the last epoch is stored and there is no early stop."""
+    fingerprint: str | None = None
+    """Content id of the data of all adapters of the ensemble. Default: the content id of the validation problems."""
+
+
+def data_fingerprint(*parts: Sequence[TrainingGroup]) -> str:
+    """Content id of the data: problems, texts and pairs."""
+    return content_id([[[group.problem_id, list(group.texts), list(group.pairs)] for group in part] for part in parts])

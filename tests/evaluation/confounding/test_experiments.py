@@ -20,7 +20,7 @@ from raydebm.evaluation.confounding.swap import Rewriter, SwapSettings, style_sw
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.generators.requests import answered, unanswered
 from raydebm.records import Label, Verdict
-from raydebm.scorer.ensemble import TextEnergies
+from raydebm.scorer.texts import TextEnergies
 
 
 class RuleScorer:

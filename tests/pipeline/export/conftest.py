@@ -60,7 +60,7 @@ def train(run, recipe, pairs):
     from raydebm.scorer.checkpoint import write_ensemble
     from raydebm.scorer.model.backbone import load_backbone
     from raydebm.scorer.training.adapter import train_adapter
-    from raydebm.scorer.training.adapter_data import AdapterData
+    from raydebm.scorer.training.schedule import AdapterData
     from raydebm.scorer.training.settings import TrainingSettings
     from raydebm.tasks import task_of
 

@@ -117,7 +117,7 @@ def test_a_tracker_that_cannot_write_does_not_stop_a_training(retrained):
     _, summary, warnings = retrained
 
     assert summary["adapters"]["a1"]["num_epochs"] == 2
-    assert "tracker tensorboard failed and receives nothing more from this training" in warnings
+    assert "TensorBoard receives nothing more from this training" in warnings
 
 
 def test_a_diverging_adapter_fails_once_and_says_what_to_try(backbone, tmp_path):

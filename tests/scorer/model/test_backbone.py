@@ -1,6 +1,5 @@
 import sys
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -52,18 +51,6 @@ def test_the_encoder_is_frozen_and_in_eval_mode(tiny):
     encoder = tiny["bert"].encoder
     assert not encoder.training
     assert not [name for name, parameter in encoder.named_parameters() if parameter.requires_grad]
-
-
-def test_bfloat16_weights_travel_as_uint16(tiny_folders, tmp_path):
-    folder = copy_model(tiny_folders["modernbert"], tmp_path / "half")
-    AutoModel.from_pretrained(folder, dtype=torch.bfloat16).save_pretrained(folder)
-    stored = frozen_weights(str(folder), dtype="stored")
-    assert {array.dtype for array in stored.values()} == {np.dtype(np.uint16)}
-    half = load_backbone(str(folder), weights=stored, device="cpu", dtype="bfloat16")
-    single = load_backbone(str(folder), weights=frozen_weights(str(folder)), device="cpu", dtype="float32")
-    assert half.encoder.dtype == torch.bfloat16
-    assert half.fingerprint == single.fingerprint
-    torch.testing.assert_close(hidden(half).float(), hidden(single), atol=0.1, rtol=0.1)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

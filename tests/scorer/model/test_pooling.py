@@ -10,7 +10,7 @@ from raydebm.errors import ConfigError
 from raydebm.evaluation.confounding.refit import FeatureExtractor
 from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
 from raydebm.scorer.ensemble import EnsembleScorer, head_of
-from raydebm.scorer.model.pooling import check_pooling, pooled
+from raydebm.scorer.model.head import check_pooling, pooled
 
 TEXTS = [("w1 w2 w3", "w4 right"), ("w1 w2 w3", "w9 w8 w7 wrong"), ("w40 w41", "w1 w2 w3 w4 w5 right")]
 STATES = torch.tensor([[[1.0, 2.0], [3.0, 4.0], [5.0, 0.0]], [[2.0, 2.0], [4.0, 0.0], [9.0, 9.0]]])

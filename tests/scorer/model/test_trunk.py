@@ -10,9 +10,8 @@ from raydebm.scorer.checkpoint_records import AdapterRecord
 from raydebm.scorer.ensemble import MergedEngine
 from raydebm.scorer.model.batching import pad
 from raydebm.scorer.model.blocks import block_list
-from raydebm.scorer.model.head import EnergyHead
+from raydebm.scorer.model.head import EnergyHead, pooled
 from raydebm.scorer.model.lora import attach, lora_config
-from raydebm.scorer.model.pooling import pooled
 from raydebm.scorer.model.trunk import lowest_adapted
 
 IDS = [(1, 10, 11, 12, 2), (1, 20, 21, 2), (1, 30, 31, 32, 33, 34, 35, 2)]

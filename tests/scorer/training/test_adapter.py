@@ -11,9 +11,15 @@ from raydebm.errors import CheckpointError, ConfigError, PoolError, TrainingErro
 from raydebm.scorer.checkpoint import read_adapter
 from raydebm.scorer.pairs import TrainingGroup
 from raydebm.scorer.training.adapter import train_adapter
-from raydebm.scorer.training.adapter_data import AdapterData, data_fingerprint
 from raydebm.scorer.training.member import ACTIVATIONS_PER_TOKEN, EnsembleMember
-from raydebm.scorer.training.schedule import Portion, learning_rate_factor, plan_steps, portions_of
+from raydebm.scorer.training.schedule import (
+    AdapterData,
+    Portion,
+    data_fingerprint,
+    learning_rate_factor,
+    plan_steps,
+    portions_of,
+)
 from raydebm.scorer.training.settings import TrainingSettings, autocast_dtype, graph_bytes
 from raydebm.tasks.base import TaskDefaults
 
