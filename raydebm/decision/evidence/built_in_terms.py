@@ -31,19 +31,15 @@ Sources: optimal aggregation of answers and verifier scores, arXiv 2510.13918; o
 (1979).
 """
 
-import math
-
 import numpy as np
 
 from raydebm.decision.evidence.terms import Term, TermInputs
 from raydebm.decision.groups import Floats, lowest, mean
 from raydebm.decision.table import PoolTable
-from raydebm.energy import total_energies
 
 KIND = "kind"
 """Name of the term that is left out where problems have no kinds."""
 MAX_PENALTY = 10.0
-MIN_LOG_SHARE = -50.0
 
 
 def log_votes(table: PoolTable) -> Floats:
@@ -51,22 +47,6 @@ def log_votes(table: PoolTable) -> Floats:
     sizes = np.bincount(table.cluster_of_row, minlength=table.num_clusters)
     totals = np.bincount(table.pool_of_row, minlength=len(table.clusters))
     return np.log(sizes / totals[table.pool_of_cluster])
-
-
-def minus_energies(table: PoolTable, lambda_: float) -> Floats:
-    """Negated lowest E in each cluster, shape (C,)."""
-    scored = ~np.isnan(table.mu)
-    energy = total_energies(table.mu, table.penalty, lambda_)[scored]
-    return -lowest(energy, table.cluster_of_row[scored], table.num_clusters)
-
-
-def energy_votes(table: PoolTable, lambda_: float) -> Floats:
-    """Log of each cluster's share of its pool's sum exp(-E), at least ``MIN_LOG_SHARE``. Shape (C,)."""
-    mass = table.by_cluster(table.energy_votes(lambda_))
-    total = np.bincount(table.pool_of_cluster, mass, table.num_pools)[table.pool_of_cluster]
-    is_scored = table.by_cluster(~np.isnan(table.mu)) > 0
-    share = np.divide(mass, total, out=np.zeros(len(mass)), where=total > 0)
-    return np.where(is_scored, np.log(np.maximum(share, math.exp(MIN_LOG_SHARE))), math.nan)
 
 
 def _authors(inputs: TermInputs) -> Floats:

@@ -22,7 +22,7 @@ from typing import get_args
 import numpy as np
 
 from raydebm.config.policy import Profile
-from raydebm.decision.evidence.built_in_terms import energy_votes, log_votes, minus_energies
+from raydebm.decision.evidence.built_in_terms import log_votes
 from raydebm.decision.evidence.posterior import Belief, Estimates, PoolBeliefs, Posterior
 from raydebm.decision.evidence.terms import skill_of_rows
 from raydebm.decision.groups import Floats, Ints
@@ -39,9 +39,9 @@ def _preference(profile: Profile, table: PoolTable, posterior: Posterior) -> Flo
         return _votes_of_best_author(table, posterior)
     if profile == "vote":
         return log_votes(table)
-    lambda_ = posterior.reference.lambda_
-    column = minus_energies(table, lambda_) if profile == "energy" else energy_votes(table, lambda_)
-    return np.where(np.isnan(column), -np.inf, column)
+    if profile == "energy":
+        return _minus_energy(table, posterior)
+    return table.by_cluster(table.energy_votes(posterior.reference.lambda_))
 
 
 def _votes_of_best_author(table: PoolTable, posterior: Posterior) -> Floats:
@@ -71,9 +71,10 @@ def winners(profile: Profile, table: PoolTable, estimates: Estimates, posterior:
 
 
 def _minus_energy(table: PoolTable, posterior: Posterior) -> Floats:
-    """Negated lowest E of each cluster, -inf where nothing was scored. Breaks ties between equal probabilities."""
-    energies = minus_energies(table, posterior.reference.lambda_)
-    return np.where(np.isnan(energies), -np.inf, energies)
+    """Negated lowest E of each cluster, shape (C,). -inf where nothing was scored."""
+    least = np.full(table.num_clusters, np.inf)
+    np.minimum.at(least, table.cluster_of_row, table.energy(posterior.reference.lambda_))
+    return -least
 
 
 def ranked(profile: Profile, beliefs: PoolBeliefs, posterior: Posterior) -> tuple[Belief, ...]:
