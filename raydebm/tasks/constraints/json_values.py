@@ -1,6 +1,5 @@
 """JSON values in constraints: equality, numbers, and names of types."""
 
-import json
 import math
 from typing import Any
 
@@ -8,14 +7,12 @@ from raydebm.identity import canonical_json
 from raydebm.tasks.constraints.expressions import EvaluationError
 
 
-def key_of(value: Any, *, ignore_case: bool = False) -> str:
+def key_of(value: Any) -> str:
     """Key of a JSON value; equal values have equal keys. 1 equals 1.0; true is not a number.
 
     Raises:
         EvaluationError: not JSON (NaN), or nested too deeply.
     """
-    if ignore_case and isinstance(value, str):
-        return json.dumps(value.strip().casefold())
     try:
         return canonical_json(_plain(value))
     except (ValueError, TypeError, RecursionError, OverflowError) as error:

@@ -37,8 +37,7 @@ def compile_pattern(text: str) -> Any:
         ) from error
 
 
-def is_found(pattern: str, text: str, *, whole: bool = False) -> bool:
-    """True if the pattern matches somewhere in the text, or with ``whole`` all of it."""
-    compiled = compile_pattern(pattern)
+def is_found(pattern: str, text: str) -> bool:
+    """True if the pattern matches somewhere in the text."""
     readable = text.encode("utf-8", "replace").decode("utf-8")  # RE2 reads UTF-8, which has no lone surrogates
-    return (compiled.fullmatch(readable) if whole else compiled.search(readable)) is not None
+    return compile_pattern(pattern).search(readable) is not None

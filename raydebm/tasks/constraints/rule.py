@@ -4,8 +4,8 @@ Checking is total: for any answer, a rule gives findings with finite penalties a
 a violation with its reason.
 
 Penalties. Each rule has a severity: for bounds the excess divided by the limit, for lists the share of items that break
-the rule. ``graded`` (default) uses it, between a small floor and ``cap``; ``fixed`` uses ``cap``. With several values
-each counts 1/n. C_j is never above ``cap``.
+the rule. ``graded`` (default) uses it, between a small floor and 1; ``fixed`` uses 1. With several values each counts
+1/n. C_j is never above 1.
 """
 
 import math
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from raydebm.config.section import Documented
 from raydebm.errors import ConstraintError
@@ -52,30 +52,10 @@ Expression = Annotated[str, AfterValidator(_expression)]
 """JMESPath that starts at ``answer`` or ``problem``."""
 
 
-def _plain_penalty(value: Any) -> Any:
-    return {"kind": value} if isinstance(value, str) else value
-
-
 class Strict(Documented):
     """Base of what users write: unknown keys and converted types are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Penalty(Strict):
-    """Cost of a violation before the weight."""
-
-    kind: Literal["graded", "fixed"] = "graded"
-    cap: float = Field(1.0, gt=0, le=1e6)
-    """Maximum of C_j; with ``fixed``, the cost of one violation."""
-    scale: float | None = Field(None, gt=0, allow_inf_nan=False)
-    """Bounds only: the excess that costs 1. Default: the limit itself, or 1 if the limit is 0."""
-
-    def of(self, severity: float) -> float:
-        """Penalty in (0, cap] for any severity."""
-        if self.kind == "fixed" or not math.isfinite(severity):
-            return self.cap
-        return min(self.cap, max(FLOOR, severity))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +78,8 @@ class Rule(Strict):
     name: str = Field(pattern=r"^[A-Za-z][\w -]{0,60}$")
     weight: float = Field(1.0, ge=0, allow_inf_nan=False)
     """Weight w_j."""
-    penalty: Annotated[Penalty, BeforeValidator(_plain_penalty)] = Penalty()
+    penalty: Literal["graded", "fixed"] = "graded"
+    """Cost of a violation before the weight: by its severity, or 1."""
     message: str | None = Field(None, min_length=1, max_length=500)
     """A sentence that a model can act on. Default: the rule's own."""
 
@@ -122,8 +103,8 @@ class Rule(Strict):
 
     def finding(self, fault: Fault, share: float, **values: Any) -> Finding:
         """Finding for a fault of one value among 1/share."""
-        penalty = max(FLOOR, self.penalty.of(fault.severity) * share)
-        return Finding(penalty=penalty, values=values | fault.values, message=fault.message)
+        cost = 1.0 if self.penalty == "fixed" else min(1.0, max(FLOOR, fault.severity))
+        return Finding(penalty=max(FLOOR, cost * share), values=values | fault.values, message=fault.message)
 
     def missing(self, path: str, share: float) -> Finding:
         """Finding for a missing value, with the penalty of the worst value."""
@@ -149,8 +130,6 @@ class ValuesRule(Rule):
 
     each: Expression | None = None
     value: str
-    if_missing: Literal["violation", "pass"] = "violation"
-    """Meaning of a missing value."""
 
     @model_validator(mode="after")
     def _value_is_readable(self) -> "ValuesRule":
@@ -190,8 +169,7 @@ class ValuesRule(Rule):
         faults_of = self.checker(document)
         for index, place in enumerate(places):
             if place.value is None:
-                if self.if_missing == "violation":
-                    yield self.missing(place.path, 1 / len(places))
+                yield self.missing(place.path, 1 / len(places))
                 continue
             for fault in faults_of(place.value):
                 common = {"path": place.path, "value": place.value, "index": index, "count": len(places)}
@@ -223,8 +201,8 @@ def _rule_findings(rule: Rule, document: RuleInput) -> list[Finding]:
         findings = [_with_text(rule, finding) for finding in islice(rule.findings(document), MAX_COUNTED)]
     except (EvaluationError, RecursionError) as error:
         reason = str(error) if isinstance(error, EvaluationError) else "the answer is nested too deeply"
-        return [Finding(penalty=rule.penalty.cap, values={"text": f"{rule.name}: {reason}"})]
-    return _shortened(_capped(findings, rule.penalty.cap))
+        return [Finding(penalty=1.0, values={"text": f"{rule.name}: {reason}"})]
+    return _shortened(_capped(findings))
 
 
 def _with_text(rule: Rule, finding: Finding) -> Finding:
@@ -241,12 +219,12 @@ def _field(path: str) -> str:
     return path.removeprefix("answer").lstrip(".").partition("[]")[0]
 
 
-def _capped(findings: list[Finding], cap: float) -> list[Finding]:
+def _capped(findings: list[Finding]) -> list[Finding]:
     total = math.fsum(finding.penalty for finding in findings)
-    if total <= cap:
+    if total <= 1.0:
         return findings
     return [
-        Finding(penalty=max(finding.penalty * cap / total, FLOOR / len(findings)), values=finding.values)
+        Finding(penalty=max(finding.penalty / total, FLOOR / len(findings)), values=finding.values)
         for finding in findings
     ]
 

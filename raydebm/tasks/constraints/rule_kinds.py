@@ -14,17 +14,12 @@ from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from raydebm.identity import canonical_json
 from raydebm.tasks.constraints.core import Finding
-from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, parse_expression
+from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput
 from raydebm.tasks.constraints.json_values import is_number, key_of, kind_of, number_of
 from raydebm.tasks.constraints.patterns import compile_pattern, is_found
 from raydebm.tasks.constraints.rule import Expression, Fault, Rule, Strict, ValuesRule, refused_as_value_error
 from raydebm.tasks.constraints.schemas import check_schema, schema_faults
 from raydebm.tasks.constraints.templates import short_text
-
-
-def _item_expression(text: str) -> str:
-    refused_as_value_error(parse_expression, text, at_root=False)
-    return text
 
 
 def _pattern(text: str) -> str:
@@ -37,7 +32,6 @@ def _schema(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-ItemExpression = Annotated[str, AfterValidator(_item_expression)]
 Pattern = Annotated[str, AfterValidator(_pattern)]
 Schema = Annotated[dict[str, Any], AfterValidator(_schema)]
 Operand = bool | int | Annotated[float, Field(allow_inf_nan=False)] | Expression
@@ -80,8 +74,8 @@ class Bounds(Strict):
         """Bounds that are expressions, not numbers."""
         return (operand for operand in self.operands().values() if isinstance(operand, str))
 
-    def bound_checker(self, document: RuleInput, scale: float | None) -> Callable[[Any], Iterator[Fault]]:
-        """Checker of the limits on one value. Severity: excess / scale.
+    def bound_checker(self, document: RuleInput) -> Callable[[Any], Iterator[Fault]]:
+        """Checker of the limits on one value. Severity: excess / limit, or the excess if the limit is 0.
 
         Raises:
             EvaluationError: a limit cannot be evaluated or is missing.
@@ -91,9 +85,9 @@ class Bounds(Strict):
         def faults_of(value: Any) -> Iterator[Fault]:
             for name, limit in limits.items():
                 if name in _HOLDS:
-                    yield from _order_fault(name, value, limit, scale)
+                    yield from _order_fault(name, value, limit)
                 else:
-                    yield from _equality_fault(name, value, limit, self.tolerance, scale)
+                    yield from _equality_fault(name, value, limit, self.tolerance)
 
         return faults_of
 
@@ -105,7 +99,7 @@ def _limit(operand: bool | int | float | str, document: RuleInput) -> Any:
     return limit
 
 
-def _order_fault(name: str, value: Any, limit: Any, scale: float | None) -> Iterator[Fault]:
+def _order_fault(name: str, value: Any, limit: Any) -> Iterator[Fault]:
     words, holds = _HOLDS[name]
     values = {"limit": limit, "excess": "", "bound": words}
     if isinstance(value, str) and isinstance(limit, str):
@@ -115,10 +109,10 @@ def _order_fault(name: str, value: Any, limit: Any, scale: float | None) -> Iter
         yield Fault(math.inf, values, "{path} is {value}, which cannot be compared with {limit}")
     elif not holds(value, limit):
         excess = abs(number_of(value) - number_of(limit))
-        yield Fault(excess / (scale or abs(limit) or 1.0), values | {"excess": excess})
+        yield Fault(excess / (abs(limit) or 1.0), values | {"excess": excess})
 
 
-def _equality_fault(name: str, value: Any, limit: Any, tolerance: float, scale: float | None) -> Iterator[Fault]:
+def _equality_fault(name: str, value: Any, limit: Any, tolerance: float) -> Iterator[Fault]:
     values = {"limit": limit, "excess": "", "bound": _EQUALITY[name]}
     if not (is_number(value) and is_number(limit)):
         if (key_of(value) == key_of(limit)) != (name == "equal"):
@@ -126,7 +120,7 @@ def _equality_fault(name: str, value: Any, limit: Any, tolerance: float, scale: 
         return
     gap = abs(number_of(value) - number_of(limit))
     if (gap <= tolerance) != (name == "equal"):
-        severity = gap / (scale or abs(number_of(limit)) or 1.0) if name == "equal" else math.inf
+        severity = gap / (abs(number_of(limit)) or 1.0) if name == "equal" else math.inf
         yield Fault(severity, values | {"excess": gap})
 
 
@@ -142,7 +136,7 @@ class Compare(ValuesRule, Bounds):
         yield from self.limit_expressions()
 
     def checker(self, document: RuleInput) -> Callable[[Any], Iterable[Fault]]:
-        return self.bound_checker(document, self.penalty.scale)
+        return self.bound_checker(document)
 
 
 class Sum(Compare):
@@ -154,15 +148,14 @@ class Sum(Compare):
 
     def findings(self, document: RuleInput) -> Iterator[Finding]:
         places = self.placed_values(document)
-        missing = [place.path for place in places if place.value is None]
-        if missing and self.if_missing == "violation":
-            yield self.missing(missing[0], 1.0)
+        odd = next((place for place in places if not is_number(place.value)), None)
+        if odd is not None and odd.value is None:
+            yield self.missing(odd.path, 1.0)
             return
-        odd = next((place for place in places if not (place.value is None or is_number(place.value))), None)
         if odd is not None:
             raise EvaluationError(f"{odd.path} must be a number, got {kind_of(odd.value)}")
-        numbers = [number_of(place.value) for place in places if place.value is not None]
-        total = number_of(sum(numbers))  # not fsum, which raises where a sum overflows
+        # Not fsum, which raises where a sum overflows.
+        total = number_of(sum(number_of(place.value) for place in places))
         for fault in self.checker(document)(total):
             yield self.finding(fault, 1.0, path=self.path, value=total, count=len(places))
 
@@ -183,7 +176,7 @@ class Count(Rule, Bounds):
         items = document.value_of(self.of)
         if items is not None and not isinstance(items, list | dict):
             raise EvaluationError(f"{self.of} must be a list, got {kind_of(items)}")
-        for fault in self.bound_checker(document, self.penalty.scale)(len(items or ())):
+        for fault in self.bound_checker(document)(len(items or ())):
             yield self.finding(fault, 1.0, path=self.of, value=len(items or ()))
 
 
@@ -193,16 +186,15 @@ class Unique(ValuesRule):
     PLACES: ClassVar[frozenset[str]] = frozenset({"path", "value", "times", "count"})
     MESSAGE: ClassVar[str] = "{path} has {value} {times} times; each may come once"
     rule: Literal["unique"]
-    ignore_case: bool = False
 
     def findings(self, document: RuleInput) -> Iterator[Finding]:
         places = self.placed_values(document)
         groups: dict[str, list[Any]] = {}
         for place in places:
-            if place.value is not None:
-                groups.setdefault(key_of(place.value, ignore_case=self.ignore_case), []).append(place.value)
-            elif self.if_missing == "violation":
+            if place.value is None:
                 yield self.missing(place.path, 1 / len(places))
+            else:
+                groups.setdefault(key_of(place.value), []).append(place.value)
         for group in groups.values():
             if len(group) > 1:
                 values = {"path": self.path, "value": group[0], "times": len(group), "count": len(places)}
@@ -217,9 +209,6 @@ class Member(ValuesRule):
     rule: Literal["member"]
     table: Expression | list[Any]
     """A list, or an expression such as ``problem.catalog[].id``."""
-    ignore_case: bool = False
-    negate: bool = False
-    """Require that no value is in the table, instead of every value."""
 
     def expressions(self) -> Iterator[str]:
         yield from super().expressions()
@@ -230,13 +219,12 @@ class Member(ValuesRule):
         rows = document.value_of(self.table) if isinstance(self.table, str) else self.table
         if not isinstance(rows, list):
             raise EvaluationError(f"the table {self.table} must be a list, got {kind_of(rows)}")
-        known = {key_of(row, ignore_case=self.ignore_case) for row in rows}
+        known = {key_of(row) for row in rows}
         shown = ", ".join(short_text(row)[:40] for row in rows[:10]) + (", ..." if len(rows) > 10 else "")
-        message = "{path} is {value}, which is not allowed" if self.negate and self.message is None else None
 
         def faults_of(value: Any) -> Iterator[Fault]:
-            if (key_of(value, ignore_case=self.ignore_case) in known) == self.negate:
-                yield Fault(1.0, {"allowed": shown or "nothing"}, message)
+            if key_of(value) not in known:
+                yield Fault(1.0, {"allowed": shown or "nothing"})
 
         return faults_of
 
@@ -248,8 +236,6 @@ class Matches(ValuesRule):
     MESSAGE: ClassVar[str] = "{path} is {value}, which does not match {pattern}"
     rule: Literal["matches"]
     pattern: Pattern
-    whole: bool = False
-    """The pattern covers the whole text."""
     negate: bool = False
     """The pattern must not be found."""
 
@@ -260,40 +246,10 @@ class Matches(ValuesRule):
         def faults_of(value: Any) -> Iterator[Fault]:
             if not isinstance(value, str):
                 yield Fault(1.0, values, "{path} must be text, got {value}")
-            elif is_found(self.pattern, value, whole=self.whole) == self.negate:
+            elif is_found(self.pattern, value) == self.negate:
                 yield Fault(1.0, values, message)
 
         return faults_of
-
-
-class Required(Rule):
-    """Fields that must be present and not empty. Severity: share of the missing ones."""
-
-    PLACES: ClassVar[frozenset[str]] = frozenset({"path", "field", "index"})
-    MESSAGE: ClassVar[str] = "{path} is missing or empty"
-    rule: Literal["required"]
-    of: Expression = "answer"
-    """An object, or a list of objects of which each needs the fields."""
-    fields: list[ItemExpression] = Field(min_length=1)
-    allow_empty: bool = False
-    """Accept empty texts, lists and objects, but not null."""
-
-    def expressions(self) -> Iterator[str]:
-        yield self.of
-
-    def findings(self, document: RuleInput) -> Iterator[Finding]:
-        value = document.value_of(self.of)
-        items = value if isinstance(value, list) else [value]
-        share = 1 / (len(items) * len(self.fields)) if items else 0.0
-        for index, element in enumerate(items):
-            place = f"{self.of}[{index}]" if isinstance(value, list) else self.of
-            for name in self.fields:
-                if self._is_missing(document.value_in(element, name)):
-                    yield self.finding(Fault(1.0), share, path=f"{place}.{name}", field=name, index=index)
-
-    def _is_missing(self, value: Any) -> bool:
-        bare = value.strip() if isinstance(value, str) else value
-        return bare is None or (not self.allow_empty and bare in ("", [], {}))
 
 
 class SchemaRule(Rule):
@@ -332,9 +288,7 @@ class Holds(Rule):
             yield self.finding(Fault(1.0), 1.0, path=self.that)
 
 
-AnyRule = Annotated[
-    Compare | Sum | Count | Unique | Member | Matches | Required | SchemaRule | Holds, Field(discriminator="rule")
-]
+AnyRule = Annotated[Compare | Sum | Count | Unique | Member | Matches | SchemaRule | Holds, Field(discriminator="rule")]
 _RULES: TypeAdapter[Any] = TypeAdapter(AnyRule)
 
 

@@ -26,7 +26,7 @@ from raydebm.tasks.constraints.json_values import key_of
 from raydebm.tasks.constraints.rule import View, compile_rule
 from raydebm.tasks.constraints.rule_kinds import read_rule
 from raydebm.tasks.constraints.templates import fill, full_text, short_text
-from raydebm.tasks.declared.answer_reading import find_answer, named_choice, seen_by_rules, write_answer
+from raydebm.tasks.declared.answer_reading import find_answer, seen_by_rules, write_answer
 from raydebm.tasks.declared.definition import GoldRule, TaskDefinition, read_definition
 from raydebm.tasks.declared.matching import check_gold, compared, mismatch
 from raydebm.tasks.fields import compare_fields, leaves
@@ -222,16 +222,7 @@ class DeclaredTask:
         return leaves(answer, output.json_schema) if output.format == "json" else {}
 
     def parse(self, problem: Problem, text: str) -> Answer | None:
-        return find_answer(self.definition.output, text, self._choices(problem))
-
-    def _choices(self, problem: Problem) -> list[str] | None:
-        """Choices of the row; None for all. A row that allows none of the task's choices has no answer."""
-        output = self.definition.output
-        if output.choices_field is None:
-            return None
-        allowed = problem.data.get(output.choices_field)
-        names = {named_choice(output.choices, str(name)) for name in allowed} if isinstance(allowed, list) else set()
-        return [choice for choice in output.choices if choice in names]
+        return find_answer(self.definition.output, text)
 
     def render(self, problem: Problem, answer: Answer) -> str:
         return write_answer(self.definition.output, answer)
@@ -327,14 +318,8 @@ class DeclaredTask:
 
     @cached_property
     def _most_costs(self) -> dict[str, float]:
-        """Highest cost of each constraint."""
-        rules = self.definition.constraints
-        most = dict.fromkeys((constraint.name for constraint in self._constraints), 0.0)
-        for rule in rules:
-            most[rule.name] += rule.weight * rule.penalty.cap
-        for constraint in self._constraints[len(rules) :]:  # the output's schema and Python functions cost at most 1
-            most[constraint.name] += constraint.weight
-        return most
+        """Highest cost of each constraint, whose penalties add up to at most 1."""
+        return {constraint.name: constraint.weight for constraint in self._constraints}
 
 
 def declared_task(tree: Mapping[str, Any]) -> DeclaredTask:
@@ -355,12 +340,7 @@ def _declared_constraints(definition: TaskDefinition, view: View) -> Iterator[Co
     for rule in definition.constraints:
         yield compile_rule(rule, view=view)
     if definition.output.json_schema is not None:
-        schema = {
-            "name": "schema",
-            "rule": "schema",
-            "schema": definition.output.json_schema,
-            "weight": definition.output.schema_weight,
-        }
+        schema = {"name": "schema", "rule": "schema", "schema": definition.output.json_schema}
         yield compile_rule(read_rule(schema), view=view)
 
 

@@ -43,19 +43,12 @@ class Output(Strict):
     """For json: a JSON Schema. An answer that does not match it still counts as an answer, and each fault violates the
     constraint ``schema``. ``x-key`` in the schema of a list names the property that identifies an item (``sku``), so
     that fields are compared by it, not by position."""
-    schema_weight: float = Field(1.0, ge=0, allow_inf_nan=False)
-    """Weight of the constraint ``schema``."""
     choices: list[str] = Field(default_factory=list)
     """For choice: the possible answers, each a single line, compared without case. A letter or number may be followed
     by its meaning: ``B) Paris``."""
-    choices_field: str | None = None
-    """For choice: column with the row's own choices, a list, for rows with fewer of them: of ``choices`` it allows
-    those."""
     patterns: list[str] = Field(default_factory=list)
     """For pattern: RE2 expressions, the strongest mark first. The answer is the last match of the first one that
     matches anything but whitespace: its first group, or all of it, without surrounding whitespace."""
-    max_chars: int = Field(100_000, ge=1, le=1_000_000)
-    """Maximum length of a completion; a longer one has no answer."""
 
     @model_validator(mode="after")
     def _fits_the_format(self) -> Self:
@@ -63,8 +56,6 @@ class Output(Strict):
             raise ValueError(f"schema goes with format json, not {self.format}")
         if bool(self.choices) != (self.format == "choice"):
             raise ValueError("format choice needs choices, and no other format has them")
-        if self.choices_field is not None and self.format != "choice":
-            raise ValueError(f"choices_field goes with format choice, not {self.format}")
         if bool(self.patterns) != (self.format == "pattern"):
             raise ValueError("format pattern needs patterns, and no other format has them")
         for pattern in self.patterns:
@@ -189,8 +180,7 @@ class TaskDefinition(Strict):
     @property
     def fields(self) -> tuple[str, ...]:
         """Columns that become ``Problem.data``."""
-        own = [] if self.output.choices_field is None else [self.output.choices_field]
-        return tuple(dict.fromkeys([*places_in(self.prompt), *self.data.fields, *own]))
+        return tuple(dict.fromkeys([*places_in(self.prompt), *self.data.fields]))
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -225,7 +215,7 @@ class TaskDefinition(Strict):
         if self.gold.by_kind and self.data.kind is None:
             yield "gold.by_kind needs data.kind, the column with the kinds"
         seen = {
-            "the prompt, data.fields or output.choices_field": self.fields,
+            "the prompt or data.fields": self.fields,
             "data.id": [self.data.id],
             "data.difficulty": [self.data.difficulty],
             "data.kind": [self.data.kind],

@@ -97,7 +97,8 @@ def compared(rule: GoldRule, value: Any) -> str:
     """Key of a value; values that the rule compares as equal have equal keys, except for formulas and numbers."""
     if isinstance(value, str):
         value = "".join(value.split()).rstrip(".") if rule.ignore_space else value.strip()
-    return key_of(value, ignore_case=rule.ignore_case)
+        value = value.casefold() if rule.ignore_case else value
+    return key_of(value)
 
 
 def _quoted(value: Any) -> str:

@@ -64,12 +64,8 @@ def test_compare(bounds, value, expected):
     assert cost({"x": value}, rule="compare", value="answer.x", **bounds) == pytest.approx(expected)
 
 
-def test_penalty_settings():
-    fixed = {"rule": "compare", "value": "answer", "at_most": 100}
-    assert cost(101, **fixed, penalty="fixed") == 1.0
-    assert cost(101, **fixed, penalty={"kind": "fixed", "cap": 3.0}) == 3.0
-    assert cost(350, **fixed, penalty={"cap": 2.0}) == 2.0
-    assert cost(110, **fixed, penalty={"scale": 20.0}) == 0.5
+def test_a_fixed_penalty_is_the_same_for_any_excess():
+    assert cost(101, rule="compare", value="answer", at_most=100, penalty="fixed") == 1.0
 
 
 def test_several_values_count_one_nth_each():
@@ -92,7 +88,6 @@ def test_an_item_without_the_value_is_noticed_only_with_each():
     assert violations(answer, rule="compare", each="answer.items", value="price", at_most=10) == [
         (0.5, "answer.items[1].price is missing")
     ]
-    assert violations(answer, rule="compare", each="answer.items", value="price", at_most=10, if_missing="pass") == []
 
 
 def test_a_message_that_needs_a_value_is_not_used_where_there_is_none():
@@ -144,17 +139,12 @@ def test_unique():
         (0.5, "answer.x has a 3 times; each may come once")
     ]
     assert cost({"x": [1, 1.0, True]}, rule="unique", value="answer.x") == pytest.approx(1 / 3)
-    assert cost({"x": ["A ", "a"]}, rule="unique", value="answer.x", ignore_case=True) == 0.5
     assert cost({"x": ["A", "a"]}, rule="unique", value="answer.x") == 0
 
 
 def test_member():
     assert violations({"x": ["a", "c"]}, rule="member", value="answer.x", table="problem.catalog[].id") == [
         (0.5, "answer.x[1] is c, which is not one of a, b")
-    ]
-    assert cost({"x": "A"}, rule="member", value="answer.x", table=["a"], ignore_case=True) == 0
-    assert violations({"x": "a"}, rule="member", value="answer.x", table=["a"], negate=True) == [
-        (1.0, "answer.x is a, which is not allowed")
     ]
     assert cost({"x": "a"}, rule="member", value="answer.x", table="problem.budget") == 1.0
 
@@ -164,17 +154,6 @@ def test_a_long_table_is_looked_up_once():
     names = [f"n{index}" for index in range(20_000)]
 
     assert violations({"x": names}, rule="member", value="answer.x", table=names) == []
-
-
-def test_required():
-    answer = {"days": [{"lunch": "x", "dinner": " "}, {"lunch": 0, "dinner": "y"}]}
-
-    assert violations(answer, rule="required", of="answer.days", fields=["lunch", "dinner"]) == [
-        (0.25, "answer.days[0].dinner is missing or empty")
-    ]
-    assert cost(answer, rule="required", of="answer.days", fields=["dinner"], allow_empty=True) == 0
-    assert cost({}, rule="required", fields=["a", "b"]) == 1.0
-    assert cost({"a": False, "b": 0}, rule="required", fields=["a", "b"]) == 0
 
 
 def test_more_than_twenty_places_are_summed_up():
@@ -193,7 +172,6 @@ def test_matches():
         (1.0, "answer.x is no thanks, which does not match (?i)sorry")
     ]
     assert cost({"x": "ab"}, rule="matches", value="answer.x", pattern="a") == 0
-    assert cost({"x": "ab"}, rule="matches", value="answer.x", pattern="a", whole=True) == 1
     assert cost({"x": "ab"}, rule="matches", value="answer.x", pattern="c", negate=True) == 0
     assert violations({"x": 5}, rule="matches", value="answer.x", pattern="5") == [
         (1.0, "answer.x must be text, got 5")
@@ -235,9 +213,7 @@ def test_a_constraint_cannot_see_gold():
         ({"rule": "holds", "that": "answer.x", "message": "{excess}"}, "holds", "known: path"),
         ({"rule": "holds", "that": "answer.x", "weight": -1.0}, "weight", "greater than or equal to 0"),
         ({"rule": "holds", "that": "answer.x", "weight": math.inf}, "weight", "finite"),
-        ({"rule": "holds", "that": "answer.x", "penalty": "none"}, "kind", "'graded' or 'fixed'"),
-        ({"rule": "holds", "that": "answer.x", "penalty": {"cap": 0.0}}, "cap", "greater than 0"),
-        ({"rule": "required", "fields": []}, "fields", "at least 1"),
+        ({"rule": "holds", "that": "answer.x", "penalty": "none"}, "penalty", "'graded' or 'fixed'"),
         ({"rule": "schema", "schema": {"type": "objekt"}}, "schema", "type"),
     ],
 )

@@ -47,11 +47,9 @@ operands = paths | st.integers(-5, 5) | st.floats(allow_nan=False, allow_infinit
 bounds = st.dictionaries(
     st.sampled_from(["at_most", "at_least", "less_than", "more_than", "equal", "not_equal"]), operands, min_size=1
 )
-penalties = st.sampled_from(["graded", "fixed"]) | st.fixed_dictionaries(
-    {}, optional={"cap": st.floats(1e-3, 100), "scale": st.floats(1e-300, 1e300)}
-)
 commons = st.fixed_dictionaries(
-    {"name": st.just("c"), "penalty": penalties}, optional={"message": st.just("{path} is wrong"), "weight": st.just(2)}
+    {"name": st.just("c"), "penalty": st.sampled_from(["graded", "fixed"])},
+    optional={"message": st.just("{path} is wrong"), "weight": st.just(2)},
 )
 schemas = st.sampled_from(
     [
@@ -63,11 +61,7 @@ schemas = st.sampled_from(
         {"properties": {"items": {"items": {"$ref": "#"}}}, "not": {"type": "null"}, "propertyNames": {"maxLength": 4}},
     ]
 )
-one_value = st.fixed_dictionaries({"value": paths})
-each_value = st.fixed_dictionaries({"each": paths, "value": items})
-of_values = st.tuples(
-    one_value | each_value, st.fixed_dictionaries({}, optional={"if_missing": st.sampled_from(["violation", "pass"])})
-).map(lambda parts: parts[0] | parts[1])
+of_values = st.fixed_dictionaries({"value": paths}) | st.fixed_dictionaries({"each": paths, "value": items})
 
 
 def tree(kind, *parts):
@@ -76,15 +70,13 @@ def tree(kind, *parts):
     )
 
 
-flags = st.fixed_dictionaries({}, optional={"ignore_case": st.booleans(), "negate": st.booleans()})
 rules = st.one_of(
     tree("compare", of_values, bounds),
     tree("sum", of_values, bounds),
     tree("count", st.fixed_dictionaries({"of": paths}), bounds),
-    tree("unique", of_values, st.fixed_dictionaries({}, optional={"ignore_case": st.booleans()})),
-    tree("member", of_values, st.fixed_dictionaries({"table": paths | st.just(["a", 1, None])}), flags),
+    tree("unique", of_values),
+    tree("member", of_values, st.fixed_dictionaries({"table": paths | st.just(["a", 1, None])})),
     tree("matches", of_values, st.fixed_dictionaries({"pattern": st.sampled_from(["a", "^(a+)+$", "", r"\d{3}"])})),
-    tree("required", st.fixed_dictionaries({"of": paths, "fields": st.lists(items, min_size=1, max_size=3)})),
     tree("schema", st.fixed_dictionaries({"schema": schemas, "value": paths})),
     tree("holds", st.fixed_dictionaries({"that": paths})),
 )
@@ -99,10 +91,9 @@ def check(tree, answer):
 @given(rules, answers)
 def test_checking_is_total(tree, answer):
     violations = check(tree, answer)
-    cap = tree["penalty"].get("cap", 1.0) if isinstance(tree["penalty"], dict) else 1.0
 
     assert all(0 < violation.penalty < math.inf and violation.message.encode() for violation in violations)
-    assert math.fsum(violation.penalty for violation in violations) <= cap * (1 + 1e-6) + 1e-5
+    assert math.fsum(violation.penalty for violation in violations) <= 1 + 1e-5
     assert check(tree, answer) == violations
 
 
@@ -115,10 +106,10 @@ def test_a_rule_survives_json(tree):
 limits = st.integers(-1000, 1000) | st.floats(-1e6, 1e6)
 
 
-@given(limits, st.floats(0, 1e9), st.floats(0, 1e9), st.floats(0.01, 1e6))
-def test_a_greater_excess_never_costs_less(limit, first, second, cap):
+@given(limits, st.floats(0, 1e9), st.floats(0, 1e9))
+def test_a_greater_excess_never_costs_less(limit, first, second):
     small, large = sorted([first, second])
-    rule = {"name": "c", "rule": "compare", "value": "answer", "at_most": limit, "penalty": {"cap": cap}}
+    rule = {"name": "c", "rule": "compare", "value": "answer", "at_most": limit}
     cost = [sum(violation.penalty for violation in check(rule, limit + excess)) for excess in (small, large)]
 
     assert cost[0] <= cost[1]
@@ -130,18 +121,6 @@ def test_one_more_repeat_never_costs_less(values):
     cost = [sum(violation.penalty for violation in check(rule, answer)) for answer in (values, [*values, *values[:1]])]
 
     assert cost[0] <= cost[1] + 1e-9
-
-
-@given(st.sets(st.sampled_from("abcde")), st.sampled_from("abcde"))
-def test_one_more_field_that_is_missing_never_costs_less(present, lost):
-    rule = {"name": "c", "rule": "required", "fields": list("abcde")}
-    full = dict.fromkeys(present, 1)
-    cost = [
-        sum(violation.penalty for violation in check(rule, answer))
-        for answer in (full, {name: 1 for name in full if name != lost})
-    ]
-
-    assert cost[0] <= cost[1]
 
 
 @given(st.lists(st.integers(0, 10), max_size=10), st.integers(0, 100))
