@@ -11,8 +11,7 @@ completions is unknown: imported ones have the default ``Sampling()`` and count 
 recorded text is separated from its answer, as in a reply.
 """
 
-import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,17 +22,9 @@ from raydebm.generators.pool_files import TEXT_FIELDS, Pool, answers_chat, read_
 from raydebm.generators.requests import LogProbs, TokenUsage, answered, unanswered
 from raydebm.records import Candidate, GenerationRequest, Problem
 
-log = logging.getLogger(__name__)
-
 
 def import_pool(
-    path: str | Path,
-    *,
-    task: str,
-    problems: Iterable[Problem],
-    models: Sequence[str] | None = None,
-    names: Mapping[str, str] | None = None,
-    text_fields: Sequence[str] = TEXT_FIELDS,
+    path: str | Path, *, task: str, problems: Iterable[Problem], text_fields: Sequence[str] = TEXT_FIELDS
 ) -> list[Candidate]:
     """The recorded candidates of the given problems: by problem, then model, then sample.
 
@@ -45,47 +36,26 @@ def import_pool(
         path: pool in any of the formats of docs/recorded_pools.md.
         task: the task's name, stored with each candidate.
         problems: the problems to read.
-        models: the models to read, in this order. Default: all, by name.
-        names: generator names that replace model names.
         text_fields: fields of JSON lines for the answer; the first one present counts.
 
     Raises:
         TaskDataError: the file is missing, unreadable, or has no usable line.
-        UnknownNameError: a model is not in the file.
         PoolError: the file has no answer for any of the problems.
     """
-    problem_ids = _joinable(problems)
-    entries, known = read_pool_file(path, task, text_fields, models)
-    wanted = _wanted_models(known, models)
-    position = {problem_id: number for number, problem_id in enumerate(dict.fromkeys(problem_ids.values()))}
-    joined = [
-        (position[problem_ids[source_id]], wanted[model], rank, model, candidate)
+    own_ids = _joinable(problems)
+    place = {problem_id: number for number, problem_id in enumerate(dict.fromkeys(own_ids.values()))}
+    entries, _ = read_pool_file(path, task, text_fields, None)
+    found = [
+        (place[own_ids[source_id]], model, rank, replace(candidate, problem_id=own_ids[source_id]))
         for source_id, model, rank, candidate in entries
-        if source_id in problem_ids and model in wanted
+        if source_id in own_ids
     ]
-    if not joined:
-        example = entries[0][0]
+    if not found:
         raise PoolError(
-            f"recorded pool {str(path)!r} has no answer for any of the {len(position)} problems; its problem ids look "
-            f"like {example!r}, and must be raydebm's own or the source_id of a problem"
+            f"recorded pool {str(path)!r} has no answer for any of the {len(place)} problems; its problem ids look "
+            f"like {entries[0][0]!r}, and must be raydebm's own or the source_id of a problem"
         )
-    renamed, ids = names or {}, tuple(position)
-    found: list[Candidate] = []
-    num_unknown = 0
-    for place, _, _, model, candidate in sorted(joined, key=lambda entry: entry[:3]):
-        named = replace(candidate, problem_id=ids[place], generator=renamed.get(model, model))
-        if candidate.pass_index > 1 and named != candidate:
-            num_unknown += 1  # its id, which identifies its feedback, depends on the old names
-        else:
-            found.append(named)
-    if num_unknown:
-        log.warning(
-            "%d replies of later passes in %s are left out, because their problems or models are renamed; read the "
-            "file itself as a pool to replay them",
-            num_unknown,
-            path,
-        )
-    return found
+    return [candidate for *_, candidate in sorted(found, key=lambda entry: entry[:3])]
 
 
 class PoolGenerator:
@@ -115,7 +85,8 @@ class PoolGenerator:
         source_ids = {problem_id: source_id for source_id, problem_id in _joinable(problems).items()}
         self._source_ids = source_ids
         entries, known = read_pool_file(config.pool, "", config.text_fields, (config.model,)) if pool is None else pool
-        _wanted_models(known, (config.model,))
+        if config.model not in known:
+            raise UnknownNameError("model of the recorded pool", config.model, known)
         self._recorded: dict[tuple[str, bool, int, int], list[Candidate]] = {}
         for source_id, model, rank, candidate in entries:
             if model == config.model:
@@ -224,11 +195,3 @@ def _joinable(problems: Iterable[Problem]) -> dict[str, str]:
         if "source_id" in problem.data:
             ids[str(problem.data["source_id"])] = problem.problem_id
     return ids
-
-
-def _wanted_models(known: set[str], models: Sequence[str] | None) -> dict[str, int]:
-    """Position of each model to read. Raises UnknownNameError for one that the pool does not have."""
-    for model in models or ():
-        if model not in known:
-            raise UnknownNameError("model of the recorded pool", model, known)
-    return {model: number for number, model in enumerate(sorted(known) if models is None else dict.fromkeys(models))}

@@ -1,16 +1,14 @@
 """Tasks: one plug-in per benchmark, found by name.
 
 The table below is the only place in the package that names a task. It maps to ``"module:Class"`` strings, so that a
-task's module is imported on use. Other packages add tasks through the entry-point group ``raydebm.tasks``, user modules
-through ``add_task`` (``raydebm.extensions``). A user's task file is part of the recipe (``task_of``), and so reaches
-every process with the recipe.
+task's module is imported on use. A user's modules add tasks by ``add_task`` (``raydebm.extensions``). A task file is
+part of the recipe (``task_of``), and so reaches every process with the recipe.
 """
 
 from collections.abc import Callable
 from copy import copy
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 
 from raydebm.config import TaskConfig
 from raydebm.errors import ConfigError, UnknownNameError
@@ -42,9 +40,7 @@ def task_table() -> dict[str, str]:
         ConfigError: a user's module cannot be imported.
     """
     load_extensions()
-    plugins = {point.name: point.value for point in entry_points(group="raydebm.tasks")}
-    added = {name: f"{make.__module__}:{make.__qualname__}" for name, make in _ADDED.items()}
-    return plugins | added | BUILT_IN
+    return {name: f"{make.__module__}:{make.__qualname__}" for name, make in _ADDED.items()} | BUILT_IN
 
 
 @cache

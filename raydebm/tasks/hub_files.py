@@ -18,7 +18,7 @@ import yaml
 CONVERTED = "refs/convert/parquet"
 """The revision with the hub's own copy in Parquet: ``<configuration>/<split>/<number>.parquet``."""
 
-SUFFIXES = (".parquet", ".jsonl", ".json", ".csv", ".arrow", ".jsonl.gz", ".json.gz", ".csv.gz")
+SUFFIXES = (".parquet", ".jsonl", ".json", ".csv", ".jsonl.gz", ".json.gz", ".csv.gz")
 _CARD = "README.md"
 _USUAL_SPLITS = ("train", "validation", "test", "dev")
 
@@ -26,8 +26,8 @@ Splits = dict[str, list[str]]
 """Files by split, in order."""
 
 
-_NO_ROWS = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
-"""Files that `datasets` writes next to its files of rows."""
+_NO_ROWS = ("dataset_infos.json", "dataset_info.json")
+"""Descriptions of a data set, not rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

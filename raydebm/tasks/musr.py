@@ -7,7 +7,7 @@ are for training and 151 for testing. The paper has no constraint here.
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from string import ascii_uppercase
@@ -69,8 +69,7 @@ class Musr(ReferenceTask):
         """Problems with gold.
 
         The source is None or ``"hub:TAUR-Lab/MuSR"`` for the published data set; or a file with the fields narrative
-        (or context), question, choices and answer_index, or one in the form of the data set's repository (context, and
-        a list of questions with question, choices and answer); or a folder of such files, which are read as one set.
+        (or context), question, choices and answer_index; or a folder of such files, which are read as one set.
 
         The published data has no train and test parts, so a source is divided here deterministically: by story, so that
         no story is on both sides, with a fifth of the problems (151 of 756) for testing. A file named after the split,
@@ -166,9 +165,9 @@ def _rows(split: str, source: str | None) -> tuple[Iterator[Located], bool]:
     dataset = hub_name(source, HUB_DATASET)
     if dataset is not None:
         parts = (hub_rows(dataset, split=subset) for subset in SUBSETS)
-        return chain.from_iterable(map(_each_question, chain.from_iterable(parts))), False
+        return chain.from_iterable(parts), False
     files, is_split_already = _files(Path(str(source)), split)
-    return chain.from_iterable(_each_question(row) for file in files for row in file_rows(file)), is_split_already
+    return chain.from_iterable(map(file_rows, files)), is_split_already
 
 
 def _files(path: Path, split: str) -> tuple[list[Path], bool]:
@@ -186,20 +185,6 @@ def _files(path: Path, split: str) -> tuple[list[Path], bool]:
             f"give one, or hub:{HUB_DATASET}"
         )
     return files, False
-
-
-def _each_question(located: Located) -> Iterator[Located]:
-    """A row of the repository's form has several questions about one story; other rows have one."""
-    where, row = located
-    questions = row.get("questions")
-    if questions is None:
-        yield where, row
-        return
-    if not isinstance(questions, list) or not all(isinstance(asked, Mapping) for asked in questions):
-        raise TaskDataError(f"{where}: field 'questions' must be a list of objects, got {str(questions)[:60]!r}")
-    for number, asked in enumerate(questions):
-        index = required_field(asked, "answer", where)
-        yield f"{where} question {number}", {"context": row.get("context"), **asked, "answer_index": index}
 
 
 def _problem_and_gold(task: ReferenceTask, row: Row, where: str) -> tuple[Problem, Gold]:

@@ -1,17 +1,16 @@
 """The paper's problems under one name (``task.data: paper`` in a recipe).
 
-If the problems are determined by published data alone, their ids are shipped (``paper_ids/``: content ids of this
-package, so no text), and a source that lacks one of them is refused. Otherwise, because the paper does not name ids, a
-rule chooses the problems when the data is loaded. docs/paper.md has a row for each.
+If the problems are determined by published data alone, a digest of their ids is known here, and a source with other
+problems is refused. Otherwise, because the paper does not name ids, a rule chooses the problems when the data is
+loaded. docs/paper.md has a row for each.
 """
 
-import gzip
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from importlib import resources
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from raydebm.errors import TaskDataError
+from raydebm.identity import content_id
 from raydebm.records import Gold, Problem
 from raydebm.tasks.base import Task
 from raydebm.tasks.taco.sources import paper_problems as taco_problems
@@ -36,27 +35,32 @@ class PaperData:
     whole: str | None = None
     """Source split that both are chosen from. Default: the split of the same name."""
     choose: Callable[[Iterable[Pair], str], Sequence[Pair]] = _all
-    """Function that chooses a split's problems from those of the source. Not used for splits with shipped ids."""
-    shipped: tuple[str, ...] = ()
-    """Splits whose ids are shipped."""
+    """Function that chooses a split's problems from those of the source."""
+    digests: Mapping[str, str] = field(default_factory=dict)
+    """Content id of the sorted problem ids, by split, if published data alone determines them."""
 
 
 PAPER: dict[str, PaperData] = {
-    "gsm8k": PaperData(counts={"train": 7473, "test": 1319}, shipped=("train", "test")),
+    "gsm8k": PaperData(
+        counts={"train": 7473, "test": 1319},
+        digests={"train": "b3cd598298518fdb8e7b", "test": "4ba5772df2868e005984"},
+    ),
     "musr": PaperData(counts={"train": 605, "test": 151}),
-    "travelplanner": PaperData(counts={"train": 175, "test": 50}, shipped=("train", "test")),
+    "travelplanner": PaperData(
+        counts={"train": 175, "test": 50}, digests={"train": "5f512c6bfe3401e83a4e", "test": "b22a71686f1d8aed50d9"}
+    ),
     "taco": PaperData(
         counts={"train": 601, "test": 94}, source="hub:likaixin/TACO-verified", whole="train", choose=taco_problems
     ),
     "knights_knaves": PaperData(counts={"train": 6200, "test": 700}, source="hub:K-and-K/knights-and-knaves"),
-    "math500": PaperData(counts={"test": 500}, shipped=("test",)),
+    "math500": PaperData(counts={"test": 500}, digests={"test": "153a46f5ef8c1b46e9b8"}),
 }
 """By task. MATH-500 is a target of transfer only: its training problems are not the paper's, but those of MATH."""
 
 
 def load_paper_problems(task: Task, split: str, *, source: str | None = None, seed: int = 0) -> list[Pair]:
-    """The paper's problems of a split, in the order of their source; with shipped ids, exactly these. A split that the
-    paper does not use is loaded by the task.
+    """The paper's problems of a split, in the order of their source. A split that the paper does not use is loaded by
+    the task.
 
     Args:
         task: one of the paper's benchmarks.
@@ -65,7 +69,7 @@ def load_paper_problems(task: Task, split: str, *, source: str | None = None, se
         seed: as in ``Task.load``.
 
     Raises:
-        TaskDataError: the task is not in the paper, or the source lacks one of its problems.
+        TaskDataError: the task is not in the paper, or the source does not have exactly its problems.
     """
     data = PAPER.get(task.name)
     if data is None:
@@ -75,29 +79,16 @@ def load_paper_problems(task: Task, split: str, *, source: str | None = None, se
     if split not in data.counts:
         return list(task.load(split, source=source, seed=seed))
     pairs = task.load(data.whole or split, source=source or data.source, seed=seed)
-    if split in data.shipped:
-        return _with_ids(pairs, shipped_ids(task.name, split), where=f"{task.name} {split}")
     chosen = list(data.choose(pairs, split))
-    if len(chosen) != data.counts[split]:
+    if split in data.digests:
+        if content_id(sorted(problem.problem_id for problem, _ in chosen)) != data.digests[split]:
+            raise TaskDataError(
+                f"{task.name} {split}: the source's {len(chosen)} problems are not the paper's {data.counts[split]}; "
+                "give a whole copy of the published data, with its texts as they are, or leave out `task.data`"
+            )
+    elif len(chosen) != data.counts[split]:
         logger.warning(
             "%s %s: %d problems were found, and the paper has %d; the published data may have changed",
             task.name, split, len(chosen), data.counts[split],
         )  # fmt: skip
-    return chosen
-
-
-def shipped_ids(task: str, split: str) -> tuple[str, ...]:
-    """Ids of the paper's problems of a split, from ``paper_ids/``."""
-    file = resources.files("raydebm.tasks").joinpath("paper_ids", f"{task}_{split}.txt.gz")
-    return tuple(gzip.decompress(file.read_bytes()).decode("ascii").split())
-
-
-def _with_ids(pairs: Iterable[Pair], ids: Sequence[str], *, where: str) -> list[Pair]:
-    wanted = set(ids)
-    chosen = [pair for pair in pairs if pair[0].problem_id in wanted]
-    if len(chosen) < len(wanted):
-        raise TaskDataError(
-            f"{where}: the source lacks {len(wanted) - len(chosen)} of the paper's {len(wanted)} problems; its texts "
-            "differ, or it is incomplete: give a whole copy of the published data, or leave out `task.data`"
-        )
     return chosen

@@ -5,7 +5,7 @@ Out:  (where, row) pairs: "where" is the file and line, for error messages; a ro
 Does not know: the meaning of the fields.
 
 Files: ``.jsonl`` (one object per line), ``.json`` (a list of objects, or one object), both optionally with ``.gz``;
-``.csv``; ``.parquet``; ``.arrow`` (a stream, as saved by `datasets`).
+``.csv``; ``.parquet``.
 """
 
 import csv
@@ -35,7 +35,7 @@ JSON_LINES = ("problems_{split}.jsonl.gz", "problems_{split}.jsonl", "{split}.js
 _looked_for: ContextVar[dict[Path, set[str]] | None] = ContextVar("looked_for", default=None)
 _HUB = "hub:"
 _BATCH_SIZE = 256
-_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet", ".arrow")
+_SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 
 
 @contextmanager
@@ -142,7 +142,7 @@ def file_rows(file: Path) -> Iterator[Located]:
         TaskDataError: the file is missing, unreadable, or of an unknown format; the message names file and line.
     """
     kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
-    if kind not in _SUFFIXES or (file.suffix == ".gz" and kind in (".parquet", ".arrow")):
+    if kind not in _SUFFIXES or (file.suffix == ".gz" and kind == ".parquet"):
         raise TaskDataError(f"file {str(file)!r} is of an unknown kind; known endings: {', '.join(_SUFFIXES)}, .gz")
     if kind == ".jsonl":
         for number, row in read_json_lines(str(file)):
@@ -228,17 +228,8 @@ def _parquet_rows(file: Path) -> Iterator[Row]:
             yield from batch.to_pylist()
 
 
-def _arrow_rows(file: Path) -> Iterator[Row]:
-    import pyarrow as pa
-
-    with pa.memory_map(str(file)) as mapped:
-        for batch in pa.ipc.open_stream(mapped):
-            yield from batch.to_pylist()
-
-
 _READERS: dict[str, Callable[[Path], Iterator[Any]]] = {
     ".json": _json_rows,
     ".csv": _csv_rows,
     ".parquet": _parquet_rows,
-    ".arrow": _arrow_rows,
 }

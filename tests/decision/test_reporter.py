@@ -20,6 +20,7 @@ import sys
 import time
 
 from raydebm.tasks.constraints import Constraint, Finding
+from raydebm.tasks import add_task
 from raydebm.tasks.base import TaskDefaults
 
 
@@ -49,6 +50,9 @@ class Restless:
 
     def vote_key(self, problem, answer):
         return answer
+
+
+add_task("restless", Restless)
 '''
 PROBLEM = Problem(task="restless", problem_id="p", prompt="?", data={"half": "\ud800"})
 
@@ -59,14 +63,11 @@ def candidate(text):
 
 @pytest.fixture(scope="module")
 def plug_in(tmp_path_factory):
-    """A package with an entry point, where child processes find it."""
+    """A module that child processes import."""
     folder = tmp_path_factory.mktemp("plug-in")
     (folder / "restless_task.py").write_text(TASK)
-    facts = folder / "restless-1.0.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: restless\nVersion: 1.0\n")
-    (facts / "entry_points.txt").write_text("[raydebm.tasks]\nrestless = restless_task:Restless\n")
     with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("RAYDEBM_EXTENSIONS", "restless_task")
         environment.setenv("PYTHONPATH", str(folder), prepend=":")
         yield
 

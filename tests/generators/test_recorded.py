@@ -72,11 +72,6 @@ def test_the_sources_own_problem_id_joins(pool):
     assert brief(imported(pool(line("source/q")))) == [("q", "m", 0, "#### 1")]
 
 
-def test_models_filter_and_order(pool):
-    path = pool(line(model="a"), line(model="b"), line(model="c"))
-    assert [c.generator for c in imported(path, models=["c", "a"])] == ["c", "a"]
-
-
 def test_of_repeated_lines_the_first_counts_and_a_warning_counts_them(pool, caplog):
     with caplog.at_level(logging.WARNING):
         candidates = imported(pool(line(text="first", sample=0), line(text="again", sample=0)))
@@ -297,14 +292,6 @@ def test_a_later_pass_without_its_chat_is_a_bad_line(pool, caplog, fields, why):
     with caplog.at_level(logging.WARNING):
         assert brief(imported(pool(line(), line(**fields)))) == [("p", "m", 0, "#### 1")]
     assert why in caplog.text
-
-
-def test_renamed_replies_to_feedback_are_not_imported_because_their_ids_name_their_chat(parquet, caplog):
-    path = parquet(drawn(0), reply_to(DOUBT, text="42"))
-    with caplog.at_level(logging.WARNING):
-        candidates = imported(path, names={"m": "small"})
-    assert brief(candidates) == [("p", "small", 0, "drawn")]
-    assert "1 replies of later passes" in caplog.text
 
 
 def test_a_folder_stands_for_its_candidates(parquet):

@@ -21,13 +21,6 @@ def parquet(rows):
     return sink.getvalue()
 
 
-def arrow(rows):
-    table, sink = pa.Table.from_pylist(rows), io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
-
-
 def lines(rows):
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
@@ -105,19 +98,6 @@ def test_a_data_set_that_needs_a_script_is_read_from_the_hubs_copy(hub):
     assert questions("a/b", split="train") == ["q0", "q1"]
 
 
-def test_saved_arrow_files_are_read(hub):
-    hub.repositories["a/b"] = {
-        "main": {
-            "b.py": b"",
-            "train/data-00000-of-00001.arrow": arrow(ROWS[:2]),
-            "train/dataset_info.json": b"{}",
-            "train/state.json": b"{}",
-            "test/data-00000-of-00001.arrow": arrow(ROWS[2:]),
-        }
-    }
-    assert questions("a/b", split="train") == ["q0", "q1"]
-
-
 @pytest.mark.parametrize("content", [lines(ROWS[:2]), json.dumps(ROWS[:2]).encode()], ids=["lines", "list"])
 def test_a_json_file_is_a_list_or_an_object_a_line(hub, content):
     hub.repositories["a/b"] = {"main": {"all.json": content}}
@@ -149,7 +129,7 @@ def test_a_torn_parquet_file_is_a_data_error(hub):
     ("names", "configuration", "expected"),
     [
         (["train.csv", "test.csv", "x.py"], None, {"train": ["train.csv"], "test": ["test.csv"]}),
-        (["one.json"], None, {"train": ["one.json"]}),
+        (["one.json", "x/dataset_info.json"], None, {"train": ["one.json"]}),
         (["algebra/train-0.parquet", "geometry/train-0.parquet"], "algebra", {"train": ["algebra/train-0.parquet"]}),
         (["validation.csv", "train.csv"], "validation", {"validation": ["validation.csv"]}),
         (["constraint.csv", "train.csv"], None, {"train": ["train.csv"]}),

@@ -66,17 +66,6 @@ def test_the_hub_keeps_choices_as_the_text_of_a_list(task, tmp_path):
     assert problem.data["choices"] == ["Mackenzie", "Ana's aunt"]
 
 
-def test_the_repositorys_form_holds_several_questions_a_story(task, tmp_path):
-    asked = [
-        {"question": question, "choices": ["box", "desk"], "answer": answer, "intermediate_trees": []}
-        for question, answer in ((PLACE, 0), (PLACE.replace("key", "pen"), 1))
-    ]
-    (tmp_path / "train.jsonl").write_text(json.dumps({"context": "Keys were moved.", "questions": asked}) + "\n")
-    pairs = list(task.load("train", source=str(tmp_path / "train.jsonl")))
-    assert [gold.value["choice"] for _, gold in pairs] == ["1", "2"]
-    assert pairs[0][0] == problem_of("Keys were moved.", PLACE, ["box", "desk"])
-
-
 def test_a_folder_of_files_is_one_set(task, tmp_path):
     (tmp_path / "murder_mysteries.json").write_text(json.dumps([{**ROW, "narrative": f"Tale {i}."} for i in range(5)]))
     write(
@@ -227,6 +216,3 @@ def test_an_allocation_is_read_by_its_own_words(task):
 def test_a_choice_that_begins_like_a_reference(task):
     question = problem_of("A tale.", "Who?", ["Tom", "A. Smith", "2 keys"])
     assert [task.parse(question, text) for text in ("#### A. Smith", "#### 2 keys", "#### 2")] == ["2", "3", "2"]
-
-
-# Chat and labels

@@ -80,9 +80,8 @@ class TravelPlanner:
         Args:
             split: ``"train"`` or ``"test"``.
             source: None or ``"hub:osunlp/TravelPlanner"`` for the published data; or a folder with
-                ``problems_train.jsonl.gz`` and ``problems_validation.jsonl.gz`` (and optionally ``database/``, used for
-                the labels of problems without reference information); or one ``.jsonl`` file with the benchmark's
-                fields, not divided.
+                ``problems_train.jsonl.gz`` and ``problems_validation.jsonl.gz``; or one ``.jsonl`` file with the
+                benchmark's fields, not divided.
             limit: maximum number of problems.
             seed: ignored; the data and its division are fixed.
 
@@ -127,7 +126,7 @@ class TravelPlanner:
             return Judgement(
                 verdict=Verdict.INCORRECT, violation_score=score, parts=dict(UNPARSED), reason=reading.reason
             )
-        catalogue = _catalogue_for(problem.data, gold.value.get("database"))
+        catalogue = _catalogue_for(problem.data, database_folder())
         if catalogue is None:
             return Judgement(
                 verdict=Verdict.UNLABELED,
@@ -144,20 +143,19 @@ class TravelPlanner:
         )
 
 
-def _catalogue_for(data: Mapping[str, Any], database: str | None = None) -> Catalogue | None:
+def _catalogue_for(data: Mapping[str, Any], database: str | None) -> Catalogue | None:
     """Catalogue of a plan's checks: the problem's reference information, else the database, else None.
 
     Args:
         data: the problem's data, with the reference information.
-        database: folder of the database. Default: the one named by the environment.
+        database: folder of the database, if the environment names one.
 
     Raises:
         TaskDataError: the database or the reference information is malformed.
     """
     if "reference" in data:
         return _catalogue_from(data["reference"])
-    folder = database_folder() or database
-    return None if folder is None else read_database(folder)
+    return None if database is None else read_database(database)
 
 
 _catalogue_from = lru_cache(maxsize=512)(catalogue_from)

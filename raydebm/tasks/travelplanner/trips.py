@@ -15,7 +15,17 @@ from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
 from raydebm.records import Gold, Problem
 from raydebm.tasks.base import required_field
-from raydebm.tasks.sources import Located, check_split, file_rows, hub_name, hub_rows, local_file, look_for
+from raydebm.tasks.sources import (
+    JSON_LINES,
+    Located,
+    check_split,
+    distinct,
+    file_rows,
+    hub_name,
+    hub_rows,
+    local_file,
+    look_for,
+)
 from raydebm.tasks.travelplanner.plans import canonical_plan
 from raydebm.tasks.travelplanner.trip_reference import TripReference, prompt_of, read_items
 
@@ -30,7 +40,6 @@ NUM_TRAIN = 175
 _FIELDS = ("org", "dest", "days", "visiting_city_number", "date", "people_number", "budget", "local_constraint")
 _WISHES = ("house rule", "cuisine", "room type", "transportation")
 _WHAT_ELSE = "a .jsonl file, a folder with problems_train and problems_validation, or hub:" + HUB_DATASET
-_DATABASE = "database"
 MAX_DAYS = 30
 
 
@@ -48,15 +57,14 @@ def load_problems(split: str, source: str | None) -> Iterator[tuple[Problem, Gol
     on_hub = hub_name(source, HUB_DATASET)
     if on_hub is not None:
         rows = (row for part in PARTS for row in hub_rows(on_hub, part, split=part, otherwise=f"give {_WHAT_ELSE}"))
-        return _divided(_distinct(rows, None), split)
+        return _divided(distinct(_pairs(rows)), split)
     path = Path(str(source))
-    look_for(path, [*(f"problems_{part}.jsonl.gz" for part in PARTS), f"{_DATABASE}/**/*"])
-    if path.is_dir() and all((path / f"problems_{part}.jsonl.gz").is_file() for part in PARTS):
-        database = str((path / _DATABASE).resolve()) if (path / _DATABASE).is_dir() else None
-        files = (path / f"problems_{part}.jsonl.gz" for part in PARTS)
-        return _divided(_distinct((row for file in files for row in file_rows(file)), database), split)
-    names = [f"{split}.jsonl", f"{split}.jsonl.gz", f"problems_{split}.jsonl", f"problems_{split}.jsonl.gz"]
-    return iter(_distinct(file_rows(local_file(str(source), names, otherwise=_WHAT_ELSE)), None))
+    parts = [f"problems_{part}.jsonl.gz" for part in PARTS]
+    look_for(path, parts)
+    if all((path / name).is_file() for name in parts):
+        return _divided(distinct(_pairs(row for name in parts for row in file_rows(path / name))), split)
+    names = [name.format(split=split) for name in JSON_LINES]
+    return distinct(_pairs(file_rows(local_file(str(source), names, otherwise=_WHAT_ELSE))))
 
 
 def _divided(pairs: Iterable[tuple[Problem, Gold]], split: str) -> Iterator[tuple[Problem, Gold]]:
@@ -64,12 +72,11 @@ def _divided(pairs: Iterable[tuple[Problem, Gold]], split: str) -> Iterator[tupl
     yield from ranked[:NUM_TRAIN] if split == "train" else ranked[NUM_TRAIN:]
 
 
-def _distinct(rows: Iterable[Located], database: str | None) -> list[tuple[Problem, Gold]]:
-    by_id: dict[str, tuple[Problem, Gold]] = {}
+def _pairs(rows: Iterable[Located]) -> Iterator[tuple[Problem, Gold]]:
     for where, row in rows:
         problem = problem_of_row(row, where)
-        by_id.setdefault(problem.problem_id, (problem, _gold(problem, row, where, database)))
-    return list(by_id.values())
+        plan = _annotated(row.get("annotated_plan"), where)
+        yield problem, Gold(task=TASK, problem_id=problem.problem_id, value={"annotated_plan": plan})
 
 
 def problem_of_row(row: Mapping[str, Any], where: str) -> Problem:
@@ -127,14 +134,6 @@ def _problem(query: str, reference: TripReference | None, data: Mapping[str, Any
         data={name: value for name, value in data.items() if value != "" or name != "level"} | rows,
         difficulty=f"{data['level']}, {days}" if data["level"] else days,
     )
-
-
-def _gold(problem: Problem, row: Mapping[str, Any], where: str, database: str | None) -> Gold:
-    annotated = _annotated(row.get("annotated_plan"), where)
-    value: dict[str, Any] = {"annotated_plan": annotated}
-    if database is not None:
-        value["database"] = database
-    return Gold(task=TASK, problem_id=problem.problem_id, value=value)
 
 
 def _annotated(value: Any, where: str) -> list[dict[str, Any]] | None:

@@ -19,6 +19,7 @@ import time
 
 from raydebm.tasks.constraints import Constraint, Finding
 from raydebm.records import Verdict
+from raydebm.tasks import add_task
 from raydebm.tasks.base import Judgement, TaskDefaults
 
 
@@ -54,6 +55,9 @@ class Moody:
         if text == "who":
             return Judgement(verdict=Verdict.INCORRECT, reason=str(os.getpid()))
         return Judgement(verdict=Verdict.CORRECT if text == gold.value["text"] else Verdict.INCORRECT)
+
+
+add_task("moody", Moody)
 '''
 
 
@@ -65,7 +69,7 @@ def install_plug_in() -> None:
     info = folder / "moody_task-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: moody-task\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[raydebm.tasks]\nmoody = moody_task:Moody\n")
+    (info / "entry_points.txt").write_text("[raydebm.extensions]\nmoody = moody_task\n")
     added = [str(folder), str(Path(__file__).parents[1] / "helpers")]  # the latter for scorer_parts
     sys.path[:0] = added
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*added, os.environ.get("PYTHONPATH", "")]))
