@@ -252,17 +252,11 @@ def test_the_published_set_is_read_size_by_size(task: KnightsKnaves, monkeypatch
         '{"amelia": "Knight", "PENELOPE": "a knight", "Evelyn": "KNAVE"}',
         "{'Amelia': 'knight', 'Penelope': 'knight', 'Evelyn': 'knave',}",
         f'Is it {{"Amelia": "knave", "Penelope": "knave", "Evelyn": "knave"}}? {{"answer": {json.dumps(SOLUTION)}}}',
-        "Amelia is a knight, Penelope is a knight, and Evelyn is a knave.",
-        "Amelia is a knave? No:\n(1) Amelia is a knight\n(2) Penelope is a knight\n(3) Evelyn is a knave",
         "<answer>Amelia is a knight, Penelope is a knight, and Evelyn is a knave</answer> Evelyn is a knight? No.",
-        "- **Amelia**: knight\n- **Penelope**: knight\n- **Evelyn**: **knave**",
-        'Use {"Amelia": "knight or knave"} ... Amelia = knight; Penelope -> knight; Evelyn is the knave',
-        "If Amelia is a knave, Penelope is a knave and Evelyn is a knight, a contradiction. So Amelia must be a "
-        "knight, Penelope must be a knight and Evelyn has to be a knave.",
-        "So:\n- Amelia is a knight\n- Penelope is a knight\n- Evelyn is a knave\n\nNo contradiction is left.",
-        '"Amelia": "knight",\n"Penelope": "knight",\n"Evelyn": "knave"',
-        "| Name | Role |\n|---|---|\n| Amelia | knight |\n| Penelope | knight |\n| Evelyn | **knave** |",
-        "**Knights:** Amelia and Penelope\n**Knave:** Evelyn",
+        "<answer>- **Amelia**: knight\n- **Penelope**: knight\n- **Evelyn**: **knave**</answer>",
+        "<answer>Amelia = knight; Penelope -> knight; Evelyn is the knave",
+        "<answer>| Amelia | knight |\n| Penelope | knight |\n| Evelyn | **knave** |</answer>",
+        "<answer>**Knights:** Amelia and Penelope\n**Knave:** Evelyn</answer>",
         f'{json.dumps(SOLUTION)}\n\nWait, if {{"Amelia": "knave", "Penelope": "knave", "Evelyn": "knave"}}, they lie.',
     ],
 )
@@ -277,13 +271,9 @@ def test_answers_are_found_however_they_are_written(task: KnightsKnaves, problem
         "<answer>Amelia is a knight</answer>",
         '{"Amelia": "knight", "Penelope": "knight", "Evelyn": "spy"}',
         '{"Amelia": "knight or knave", "Penelope": "knight or knave", "Evelyn": "knight or knave"}',
-        "Amelia is a knight. Penelope is a knight, Evelyn is a knave, Evelyn is a knight, Penelope is a knave, so "
-        "Penelope is a knight.",
-        "Amelia is not a knight, Penelope is not a knight, Evelyn is not a knave",
-        "If Amelia is a knight, then Penelope is a knight and Evelyn is a knave.",
-        "Case 1: Amelia is a knight, Penelope is a knight, Evelyn is a knave.",
-        'Amelia is a knight. Evelyn is a knave. Evelyn said, "Penelope is a knight".',
-        "Amelia is a knight, Penelope is a knight.\n" + "I check this once more.\n" * 6 + "Evelyn is a knave.",
+        "<answer>Amelia is not a knight, Penelope is not a knight, Evelyn is not a knave</answer>",
+        "<answer>Amelia is a knight, Penelope is a knight, Evelyn is a knave, Evelyn is a knight</answer>",
+        "Amelia is a knight, Penelope is a knight, and Evelyn is a knave.",
     ],
 )
 def test_incomplete_and_contradictory_texts_have_no_answer(task: KnightsKnaves, problem: Problem, text: str) -> None:
@@ -357,15 +347,3 @@ def test_labels_of_a_recorded_pool_are_the_recorded_ones(shared_data: Path) -> N
     labelled_rows = relabelled(shared_data / "knights_knaves")
     assert len(labelled_rows) == 1320
     assert all(label == row["correct"] for row, label in labelled_rows)
-
-
-def test_a_source_that_asked_for_a_tag_gets_no_answer_from_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "train.jsonl").write_text(
-        json.dumps({"quiz": QUIZ, "system_prompt": "Write <answer>answer here</answer>."}), encoding="utf-8"
-    )
-    task = KnightsKnaves()
-    ((problem, _),) = task.load("train", source=str(tmp_path / "train.jsonl"))
-    sentence = "Amelia is a knight, Penelope is a knight, and Evelyn is a knave"
-    assert task.parse(problem, sentence) is None
-    assert task.parse(problem, f"<answer>{sentence}</answer>") == SOLUTION
-    assert task.parse(problem, json.dumps(SOLUTION)) == SOLUTION

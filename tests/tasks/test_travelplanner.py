@@ -167,33 +167,20 @@ def test_a_trip_in_plain_words_is_refused_with_what_to_send(task):
     [
         "Here it is:\n```json\n{plan}\n```\nEnjoy!",
         "<think>[{{'day': 1}}]</think>{plan}",
-        "{python}",
-        "{trailing}",
         '{{"plan": {plan}}}',
         "{apart}",
-        "{commented}",
         "{other}\nBetter:\n{plan}",
     ],
-    ids=["fenced", "thought", "python", "trailing", "wrapped", "apart", "comment", "corrected"],
+    ids=["fenced", "thought", "wrapped", "apart", "corrected"],
 )
 def test_a_plan_is_found_however_it_is_written(text):
     plan, rendered = good_plan(), render_plan(good_plan())
     forms = {
         "plan": rendered,
-        "python": repr(plan),
-        "trailing": rendered.replace('"}', '",}'),
         "apart": "\n".join(json.dumps(day) for day in plan),
-        "commented": rendered.replace("[", "[ // the days\n", 1),
         "other": render_plan(plan[:2]),
     }
     assert read_plan(text.format(**forms)).plan == plan
-
-
-def test_a_string_in_single_quotes_may_hold_every_other_mark():
-    text = r"""[{'day': 1, 'lunch': 'd' "Curry" House, \u0042ree', 'dinner': 'it\'s, Bree', 'attraction': "a\d"}]"""
-    assert read_plan(text).plan == [
-        {"day": 1, "lunch": 'd\' "Curry" House, Bree', "dinner": "it's, Bree", "attraction": "ad"}
-    ]
 
 
 @pytest.mark.parametrize(
@@ -233,9 +220,7 @@ def test_values_of_other_kinds_are_read_or_left_out(field, value, expected):
     assert read_plan(json.dumps([{**good_plan()[1], field: value}])).plan[0].get(field) == expected
 
 
-@pytest.mark.parametrize(
-    "piece", ["[", "[{", '["', "['a' ", "{'a':", "[//\n", "{'a ", "['\\' ", '[{"lunch":"a","dinner":"b"},', "'a\\"]
-)
+@pytest.mark.parametrize("piece", ["[", "[{", '["', '{"a":', '{"a ', '[{"lunch":"a","dinner":"b"},'])
 def test_hostile_texts_are_read_in_bounded_time(piece):
     started = time.thread_time()
     read_plan(piece * (200_000 // len(piece)))

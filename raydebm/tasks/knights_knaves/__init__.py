@@ -25,7 +25,7 @@ from raydebm.tasks.knights_knaves.logic import (
     check_statement,
     solutions,
 )
-from raydebm.tasks.knights_knaves.puzzle_reading import PuzzleReading, read_quiz
+from raydebm.tasks.knights_knaves.puzzle_reading import read_quiz
 from raydebm.tasks.knights_knaves.sources import rows
 from raydebm.tasks.knights_knaves.wording import Roles, claim_text
 from raydebm.tasks.sources import Row
@@ -129,12 +129,8 @@ class KnightsKnaves:
         return problem_of(text)
 
     def parse(self, problem: Problem, text: str) -> dict[str, str] | None:
-        """Everyone's role; None if a name has no role or two.
-
-        If the source asked its models for an ``<answer>`` part, only that, or a JSON object, is an answer.
-        """
-        marked_only = bool(problem.data.get("answer_tag", False))
-        assignment = find_answer(text, _names(problem), _roles(problem), marked_only=marked_only)
+        """Everyone's role; None if a name has no role or two."""
+        assignment = find_answer(text, _names(problem), _roles(problem))
         return None if assignment is None else {name: _word(is_knight) for name, is_knight in assignment.items()}
 
     def render(self, problem: Problem, answer: Answer) -> str:
@@ -166,26 +162,18 @@ class KnightsKnaves:
         return Judgement(verdict=Verdict.CORRECT, fields=fields)
 
 
-def problem_of(text: str, *, source_id: str | None = None, answer_tag: bool = False) -> Problem:
+def problem_of(text: str, *, source_id: str | None = None) -> Problem:
     """Problem of a text; its id depends on the text alone.
 
     Args:
         text: the whole quiz.
         source_id: the problem's name in its source, which joins recorded pools.
-        answer_tag: the models were told to put the answer between ``<answer>`` tags.
 
     Raises:
         TaskDataError: the text cannot be parsed.
     """
     quiz = text.strip()
-    return _problem(quiz, read_quiz(quiz), source_id, answer_tag)
-
-
-def _asks_for_tag(row: Row) -> bool:
-    return "<answer>" in str(row.get("system_prompt", ""))
-
-
-def _problem(quiz: str, reading: PuzzleReading, source_id: str | None, answer_tag: bool) -> Problem:
+    reading = read_quiz(quiz)
     data: dict[str, Any] = {
         "names": list(reading.names),
         "roles": [reading.roles.truthful, reading.roles.lying],
@@ -193,8 +181,6 @@ def _problem(quiz: str, reading: PuzzleReading, source_id: str | None, answer_ta
     }
     if source_id is not None:
         data["source_id"] = source_id
-    if answer_tag:
-        data["answer_tag"] = True
     return Problem(
         task=TASK,
         problem_id=content_id(TASK, quiz),
@@ -207,7 +193,7 @@ def _problem(quiz: str, reading: PuzzleReading, source_id: str | None, answer_ta
 def _problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
     quiz = row["question"] if "quiz" not in row and "question" in row else required_field(row, "quiz", where)
     try:
-        problem = problem_of(str(quiz), source_id=row.get("problem_id"), answer_tag=_asks_for_tag(row))
+        problem = problem_of(str(quiz), source_id=row.get("problem_id"))
         solution = _one_solution(problem)
     except TaskDataError as error:
         raise TaskDataError(f"{where}: {error}") from error

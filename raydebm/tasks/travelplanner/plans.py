@@ -11,11 +11,10 @@ contradicts itself (a day twice, a field twice, unreadable day numbers) has no p
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from raydebm.tasks.travelplanner.loose_json import Conflict, values_in
 from raydebm.tasks.travelplanner.trip import PLAN_FIELDS
 
 PlanDay = dict[str, Any]
@@ -24,6 +23,9 @@ _THINKING_END = "</think>"
 _ALIASES = {"days": "day", "day_number": "day", "attractions": "attraction", "city": "current_city"}
 _DAY_NUMBER = re.compile(r"\s*(?:day\s*)?(\d{1,3})\s*", re.IGNORECASE)
 _MAX_DAYS = 100
+_MAX_CHARS, _MAX_STEPS = 400_000, 200_000
+"""Length to which a text is read, and the characters that failed attempts to read a value may read."""
+_START = re.compile(r"[\[{]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +73,48 @@ def _days_of_last_plan(text: str) -> list[Mapping[str, Any]]:
     plans: list[tuple[int, list[Mapping[str, Any]]]] = []
     apart: list[Mapping[str, Any]] = []
     end_apart = 0
-    for value, _, end in values_in(text):
+    for value, end in _values_in(text[:_MAX_CHARS]):
         if _is_day(value):
             apart.append(value)
             end_apart = end
         elif days := _days_in(value):
             plans.append((end, days))
     return max([*plans, (end_apart, apart)], key=lambda plan: plan[0])[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Conflict:
+    """Two values of one key."""
+
+    first: Any
+    second: Any
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; a repeated key with different values keeps both, because neither may win silently."""
+    fields: dict[str, Any] = {}
+    for key, value in pairs:
+        fields[key] = _Conflict(fields[key], value) if key in fields and fields[key] != value else value
+    return fields
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, strict=False)  # models write line breaks into strings
+
+
+def _values_in(text: str) -> Iterator[tuple[Any, int]]:
+    """Every outermost list or object of the text with its end; unclosed and broken ones are ignored."""
+    position, steps = 0, 0
+    while steps < _MAX_STEPS and (match := _START.search(text, position)):
+        try:
+            value, position = _DECODER.raw_decode(text, match.start())
+        except json.JSONDecodeError as error:
+            position = match.start() + 1
+            steps += error.pos - match.start() + 10
+        except (ValueError, RecursionError):  # a number of thousands of digits; brackets of thousands of levels
+            position = match.start() + 1
+            steps += 1000
+        else:
+            yield value, position
 
 
 def _days_in(value: Any) -> list[Mapping[str, Any]]:
@@ -130,7 +167,7 @@ def _renamed(day: Mapping[str, Any]) -> dict[str, Any]:
         name = _field(key)
         if name not in PLAN_FIELDS and name != "day":
             continue
-        if isinstance(value, Conflict) or (name in renamed and renamed[name] != value):
+        if isinstance(value, _Conflict) or (name in renamed and renamed[name] != value):
             raise _UnreadableError(f"the field {name!r} of a day has two values")
         renamed[name] = value
     return renamed
