@@ -112,34 +112,29 @@ class AsyncRaydebm:
 
     async def triage(
         self,
-        problem: Problem | None = None,
+        problem: Problem,
         *,
-        messages: Sequence[Mapping[str, Any]] | None = None,
         task: str | None = None,
         **overrides: Any,
     ) -> TriageResult:
         """Sample candidates, check and score them, and accept, try again or abstain.
 
         Args:
-            messages: a chat in place of a problem; its last user message is the problem.
             task: name of a served task. Default: the only one.
             overrides: settings for this request: fields of the body (docs/service.md), ``lambda_`` for lambda.
         """
-        body = _given(task=task, problem=problem, messages=messages, **overrides)
+        body = _given(task=task, problem=problem, **overrides)
         return await self._do("/v1/triage", TriageResult, body)
 
     async def stream(
         self,
-        problem: Problem | None = None,
+        problem: Problem,
         *,
-        messages: Sequence[Mapping[str, Any]] | None = None,
         task: str | None = None,
         **overrides: Any,
     ) -> AsyncIterator[Progress | TriageResult]:
         """Yield progress while candidates arrive, and last the result. Leaving the loop cancels the work upstream."""
-        if (problem is None) == (messages is None):
-            raise ValueError("give exactly one of problem and messages")
-        body = _given(task=task, problem=problem, messages=messages, **overrides) | {"stream": True}
+        body = _given(task=task, problem=problem, **overrides) | {"stream": True}
         response, result, event = await self._send("POST", "/v1/triage", stream=True, json=body), None, ""
         try:
             async for line in self._io.lines(response):

@@ -130,14 +130,19 @@ def _right_candidates(pipeline: "Pipeline") -> frozenset[str]:
 
 
 def _ask_service(run_dir: str, port: int, task: str, examples: Mapping[Kind, Example]) -> dict[str, Any]:
-    """Deploy ``serve_config.yaml`` over the run, ask it the examples' problems, and return the decisions by kind."""
-    from raydebm.service.ray.app import deployed
+    """Serve the run, ask it the examples' problems, and return the decisions by kind."""
+    from raydebm.service.ray.app import start_local
+    from raydebm.service.ray.shutdown import stop_serve
+    from raydebm.service.settings import AppArgs
 
     console.rule("the service")
-    console.print("starting serve_config.yaml …")
-    with deployed(starter.SERVE_CONFIG, port=port, args={"run_dir": str(Path(run_dir).resolve())}) as url:
+    console.print("starting …")
+    url = start_local(AppArgs(run_dir=str(Path(run_dir).resolve())), port=port)
+    try:
         console.print(f"listening on {url}\n")
         decisions = dict(_ask_all(url, task, examples))
+    finally:
+        stop_serve()
     for kind in TITLES:
         if kind not in examples:
             console.print(f"No test problem of this run is a good example of: {kind}", style="yellow")

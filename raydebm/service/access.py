@@ -22,10 +22,10 @@ import time
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Any
 
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
@@ -119,15 +119,13 @@ class Keyring:
         stamp = _stamp(path)
         if stamp == self._stamp:
             return
-        self._stamp = stamp
+        self._stamp, self.refusal = stamp, None
         try:
             self._keys = _distinct(_keys_in(path))
+            log.info("keys read again", extra={"facts": {"keys": len(self._keys)}})
         except ConfigError as error:
             self.refusal = f"the last good API keys stay in force: {error}"
             log.error("keys refused", extra={"facts": {"reason": str(error)}})
-        else:
-            self.refusal = None
-            log.info("keys read again", extra={"facts": {"keys": len(self._keys)}})
 
 
 def load_keyring(path: str | None, environ: Mapping[str, str] = os.environ) -> Keyring | None:
@@ -232,7 +230,7 @@ class Admission:
             raise self._refusal(f"{len(self._begun_s)} requests run and {self.num_waiting} wait here")
 
     def _refusal(self, words: str) -> OverloadedError:
-        """Refusal with the time until everybody in the queue, and one more, will have started at the present pace."""
+        """Refusal until everybody in the queue, and one more, will have started at the present pace."""
         held_s = fmean(self._held_s) if self._held_s else 0.0
         so_far_s = asyncio.get_running_loop().time() - fmean(self._begun_s) if self._begun_s else 0.0
         wait_s = (self.num_waiting + 1) * max(held_s, so_far_s) / self._max_running
@@ -266,21 +264,6 @@ class Admission:
 # ---- the middleware -------------------------------------------------------------------------------------------------
 
 
-class _Answer:
-    """Passes an answer on, and remembers its status."""
-
-    def __init__(self, send: Send, request_id: str | None) -> None:
-        self._send, self._request_id = send, request_id
-        self.status, self.started = CLIENT_CLOSED, False
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.started, self.status = True, message["status"]
-            if self._request_id is not None:
-                message["headers"] = [*message.get("headers", ()), (b"x-request-id", self._request_id.encode())]
-        await self._send(message)
-
-
 class Guard:
     """Middleware around all routes: request ids, hosts, keys, limits, trace spans, and unforeseen errors.
 
@@ -295,7 +278,6 @@ class Guard:
         bundle: Bundle,
         meter: Meter,
         public_paths: frozenset[str] = PUBLIC_PATHS,
-        echo_request_id: bool = True,
         keyring: Keyring | None = None,
         intake: Intake | None = None,
         ledger: Ledger | None = None,
@@ -303,12 +285,11 @@ class Guard:
     ) -> None:
         """Args:
         public_paths: paths that need no key, no place in the queue and no span.
-        echo_request_id: put ``X-Request-ID`` on the answer. Off behind Serve, whose proxy does it.
         ledger: ledger of daily spending. Default: spending is not counted.
         routes: the application's routes, which name the route of a refused request.
         """
         self._app, self._bundle, self._meter, self._public, self._routes = app, bundle, meter, public_paths, routes
-        self._echo, self._keyring, self._intake, self._ledger = echo_request_id, keyring, intake or Intake(), ledger
+        self._keyring, self._intake, self._ledger = keyring, intake or Intake(), ledger
         self._allowed_hosts = frozenset(name.lower() for name in bundle.allowed_hosts)
         most = bundle.limits.max_running
         self._admission = Admission(most, most // 4, on_change=lambda num: meter.load(num_waiting=num))
@@ -317,19 +298,32 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = _header(scope, b"x-request-id")
+        given, method = _header(scope, b"x-request-id"), scope["method"]
         request_id = given if given and REQUEST_ID_PATTERN.fullmatch(given) else uuid.uuid4().hex
-        started, answer = time.perf_counter(), _Answer(send, request_id if self._echo else None)
-        scope.setdefault("state", {}).update(
-            request_id=request_id, received=started, caller=None, keyring=self._keyring, account=None
-        )
+        started, status = time.perf_counter(), None
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            status = message["status"] if message["type"] == "http.response.start" else status
+            await send(message)
+
+        state = scope.setdefault("state", {})
+        state.update(request_id=request_id, received=started, caller=None, keyring=self._keyring, account=None)
         before, failure = REQUEST_ID.set(request_id), None
-        with self._span(scope, answer):
+        is_public = route_path(scope) in self._public
+        sent = {name: value for name in ("traceparent", "tracestate") if (value := _header(scope, name.encode()))}
+        facts: tracing.Attributes = {"http.request.method": method}
+        # FastAPI's own telemetry would send query strings and messages of exceptions.
+        with (
+            nullcontext(tracing.NOTHING)
+            if is_public
+            else tracing.span(method, facts, parent=sent, kind="server") as span
+        ):
             try:
                 with self._intake.open():
                     await self._guarded(scope, receive, answer)
             except ClientDisconnect:
-                pass
+                status = CLIENT_CLOSED
             except RaydebmError as error:
                 failure = as_service_error(error)
             except Exception:
@@ -337,66 +331,51 @@ class Guard:
                 log.exception("request %s failed", request_id)
                 failure = ServiceError(f"internal error; the log has it under request id {request_id}", 500, "internal")
             finally:
-                if failure is not None and not answer.started:
-                    await error_response(failure)(scope, receive, answer.send)
-                self._tell(scope, answer.status, time.perf_counter() - started)
+                if failure is not None and status is None:
+                    await error_response(failure)(scope, receive, answer)
+                status, seconds = status or CLIENT_CLOSED, time.perf_counter() - started
+                # The template of the path. Raw paths would give metrics unbounded labels.
+                route = scope.get("route") or next(
+                    (each for each in self._routes if each.matches(scope)[0] is Match.FULL), None
+                )
+                path, caller = getattr(route, "path", None), state["caller"]
+                span.rename(f"{method} {path}" if path else method)
+                span.set({"http.route": path, "http.response.status_code": status, "raydebm.request_id": request_id})
+                if status >= 500:
+                    span.fail(str(status))
+                self._meter.answered(route=path or "other", status=status, seconds=seconds)
+                told = {
+                    "method": method,
+                    "route": path or "other",
+                    "status": status,
+                    "duration_ms": round(1000 * seconds, 1),
+                }
+                log.info("request", extra={"facts": {**told, "key": None if caller is None else caller.name}})
                 REQUEST_ID.reset(before)
 
-    async def _guarded(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
+    async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, keyring, limits = scope["state"], self._keyring, self._bundle.limits
+        is_public = route_path(scope) in self._public
         if keyring is None:
             check_host(scope["headers"], self._allowed_hosts)
         else:
             header = _header(scope, b"authorization")
             state["caller"] = keyring.owner(header)
-            if state["caller"] is None and route_path(scope) not in self._public:
+            if state["caller"] is None and not is_public:
                 words = "the API key is wrong" if header else "an API key is needed: Authorization: Bearer <key>"
                 raise ServiceError(words, 401, "invalid_api_key")
         own = {} if (key := state["caller"]) is None else {f"key:{key.name}": key.per_day or limits.key_per_day}
         ceilings = {name: each for name, each in {SERVICE: limits.per_day, **own}.items() if each != Ceilings()}
         state["account"] = Account(self._ledger, ceilings) if self._ledger is not None and ceilings else None
-        if route_path(scope) in self._public or scope["method"] in ("GET", "HEAD", "OPTIONS"):
-            await self._app(scope, receive, answer.send)
-            return
-        self._admission.check()  # a full queue refuses before the upload
-        pending = [await read_body(scope, receive, max_bytes=self._bundle.max_body_bytes)]
-
-        async def receive_again() -> Message:
-            return {"type": "http.request", "body": pending.pop()} if pending else await receive()
-
-        async with self._admission.place():
-            await self._app(scope, receive_again, answer.send)
-
-    @contextmanager
-    def _span(self, scope: Scope, answer: _Answer) -> Iterator[None]:
-        """One span per request, continuing the client's trace. FastAPI's own telemetry would send query strings and
-        messages of exceptions."""
-        if route_path(scope) in self._public:
-            yield
-            return
-        method = scope["method"]
-        sent = {name: value for name in ("traceparent", "tracestate") if (value := _header(scope, name.encode()))}
-        with tracing.span(method, {"http.request.method": method}, parent=sent, kind="server") as span:
-            try:
-                yield
-            finally:
-                route = getattr(scope.get("route"), "path", None)
-                span.rename(f"{method} {route}" if route else method)
-                facts = {"http.route": route, "http.response.status_code": answer.status}
-                span.set({**facts, "raydebm.request_id": scope["state"]["request_id"]})
-                if answer.status >= 500:
-                    span.fail(str(answer.status))
-
-    def _tell(self, scope: Scope, status: int, seconds: float) -> None:
-        status = CLIENT_CLOSED if scope["state"].get("client_closed") else status
-        # The template of the path. Raw paths would give metrics unbounded labels.
-        route = scope.get("route") or next(
-            (each for each in self._routes if each.matches(scope)[0] is Match.FULL), None
-        )
-        path, caller = getattr(route, "path", "other"), scope["state"]["caller"]
-        self._meter.answered(route=path, status=status, seconds=seconds)
-        facts = {"method": scope["method"], "route": path, "status": status, "duration_ms": round(1000 * seconds, 1)}
-        log.info("request", extra={"facts": {**facts, "key": None if caller is None else caller.name}})
+        if is_public:
+            await self._app(scope, receive, send)
+        elif scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            await while_connected(self._app, scope, receive, send)
+        else:
+            self._admission.check()  # a full queue refuses before the upload
+            body = await read_body(scope, receive, max_bytes=self._bundle.max_body_bytes)
+            async with self._admission.place():
+                await while_connected(self._app, scope, receive, send, body=body)
 
 
 def _header(scope: Scope, name: bytes) -> str | None:
@@ -417,25 +396,62 @@ async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
             within ``MAX_BODY_S``.
         ClientDisconnect: the client disconnected before the end.
     """
-    too_large = ServiceError(f"the body is larger than {max_bytes} bytes", 413, "body_too_large")
-    declared = _header(scope, b"content-length") or "0"
-    if declared.isdecimal() and int(declared) > max_bytes:
-        raise too_large
-    body = bytearray()
+    declared, body, more = _header(scope, b"content-length") or "0", bytearray(), True
+    size = int(declared) if declared.isdecimal() else 0
     try:
         async with asyncio.timeout(MAX_BODY_S):
-            while True:
+            while more and size <= max_bytes:
                 message = await receive()
                 if message["type"] == "http.disconnect":
                     raise ClientDisconnect
                 body += message.get("body", b"")
-                if len(body) > max_bytes:
-                    raise too_large
-                if not message.get("more_body", False):
-                    return bytes(body)
+                size, more = max(size, len(body)), message.get("more_body", False)
     except TimeoutError as error:
         words = f"the body did not arrive within {MAX_BODY_S:g} s; send it again"
         raise ServiceError(words, 408, "body_too_slow") from error
+    if size > max_bytes:
+        raise ServiceError(f"the body is larger than {max_bytes} bytes", 413, "body_too_large")
+    return bytes(body)
+
+
+async def while_connected(app: ASGIApp, scope: Scope, receive: Receive, send: Send, *, body: bytes = b"") -> None:
+    """Run the application with a body that was read, and cancel it, and so everything upstream, as soon as the client
+    disconnects.
+
+    Servers report that as a message that something must receive. Frameworks receive it for streams only, or at the next
+    event, which may be minutes away while candidates are sampled.
+
+    Raises:
+        ClientDisconnect: the client disconnected before the end.
+    """
+    pending = [body]
+
+    async def until_gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def receive_body() -> Message:
+        if not pending:
+            await asyncio.shield(gone)
+        return {"type": "http.request", "body": pending.pop()} if pending else {"type": "http.disconnect"}
+
+    gone = asyncio.create_task(until_gone())
+    work = asyncio.ensure_future(app(scope, receive_body, send))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            raise ClientDisconnect
+        await work
+    finally:
+        gone.cancel()
+        await ended(work)
+
+
+async def ended(task: "asyncio.Future[Any]") -> None:
+    """Cancel a task that is not done, and wait for its end."""
+    if not task.done():
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def check_host(headers: Iterable[tuple[bytes, bytes]], allowed: Collection[str]) -> None:

@@ -3,17 +3,14 @@
 A RaydebmError never becomes a 500 with a traceback: client errors are 4xx, a failed part is 503.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from raydebm.errors import (
-    OverloadedError,
-    ServiceError,
-)
+from raydebm.errors import OverloadedError, ServiceError
 from raydebm.records import well_formed
 from raydebm.service.logs import redact
 
@@ -61,18 +58,13 @@ def validation_error(error: RequestValidationError) -> ServiceError:
     if isinstance(errors[0].get("input"), bytes):  # the body itself, which was not read
         message = "the body was not sent as JSON; send it with the header Content-Type: application/json"
         return ServiceError(message, 400, "invalid_json")
-    # For a union, pydantic lists the errors of each alternative; the deepest one was meant.
-    place = _place_of_kind(errors[0]["loc"])
+    # For a union, pydantic lists the errors of each alternative below its tag (``list[str]``); the deepest was meant.
+    place = next((index for index, part in enumerate(errors[0]["loc"]) if index > 1 and _is_tag(part)), None)
     same = [other for other in errors if place and other["loc"][:place] == errors[0]["loc"][:place]] or errors[:1]
     fault: Mapping[str, Any] = max(same, key=lambda other: len(other["loc"]))
-    end = len(fault["loc"])
-    if fault["type"] == "extra_forbidden":
-        end -= 1  # the last step is a name of the client's own
-    path = ".".join(
-        str(part)
-        for index, part in enumerate(fault["loc"])
-        if part != "body" and not (1 < index < end and _is_kind(part))
-    )
+    end = len(fault["loc"]) - (fault["type"] == "extra_forbidden")  # whose last step is a name of the client's own
+    steps = enumerate(fault["loc"])
+    path = ".".join(str(part) for at, part in steps if part != "body" and not (1 < at < end and _is_tag(part)))
     message = str(fault["msg"]).removeprefix("Value error, ")
     more = len(errors) - len(same)
     also = f" (and {more} more problem{'s' if more > 1 else ''})" if more else ""
@@ -82,13 +74,7 @@ def validation_error(error: RequestValidationError) -> ServiceError:
     return ServiceError(f"{path or 'body'}: {message}{also}", 400, code, path or None)
 
 
-def _place_of_kind(path: Sequence[object]) -> int | None:
-    """Index of the first union tag in an error's path; the first two steps are never one."""
-    return next((index for index, part in enumerate(path) if index > 1 and _is_kind(part)), None)
-
-
-def _is_kind(part: object) -> bool:
-    """True for a path step that is pydantic's tag of a union member."""
+def _is_tag(part: object) -> bool:
     return isinstance(part, str) and ("[" in part or part[:1].isupper())
 
 

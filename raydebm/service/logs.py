@@ -1,7 +1,7 @@
 """Structured logs: one JSON object per line, with the request id and without secrets.
 
-Environment: RAYDEBM_LOG_LEVEL (default ``INFO``) and RAYDEBM_LOG_FORMAT (``json``, the default, or ``text``). Facts of
-a line are passed as ``log.info("message", extra={"facts": {...}})``.
+Environment: RAYDEBM_LOG_LEVEL (default ``INFO``). Facts of a line are passed as
+``log.info("message", extra={"facts": {...}})``.
 """
 
 import json
@@ -66,21 +66,6 @@ class JsonLines(logging.Formatter):
         return json.dumps({key: _clean(value) for key, value in line.items()}, default=str)
 
 
-class TextLines(logging.Formatter):
-    """Format lines for reading."""
-
-    def __init__(self, request_id: Callable[[], str]) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s [%(request_id)s] %(message)s")
-        self._request_id = request_id
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line, with the facts at its end."""
-        record.request_id = self._request_id() or "-"
-        facts = getattr(record, "facts", {})
-        told = " ".join(f"{key}={value}" for key, value in facts.items())
-        return redact(f"{super().format(record)} {told}".rstrip())
-
-
 def _clean(value: Any) -> Any:
     return redact(value) if isinstance(value, str) else value
 
@@ -92,18 +77,15 @@ def configure_logs(request_id: Callable[[], str] = REQUEST_ID.get, environ: Mapp
         request_id: source of the current request's id, for code outside the guard.
 
     Raises:
-        ConfigError: an unknown level or format.
+        ConfigError: an unknown level.
     """
     level = environ.get("RAYDEBM_LOG_LEVEL", "INFO").upper()
-    form = environ.get("RAYDEBM_LOG_FORMAT", "json")
     if level not in logging.getLevelNamesMapping():
         raise ConfigError(f"RAYDEBM_LOG_LEVEL {level!r} is not a level; use DEBUG, INFO, WARNING or ERROR")
-    if form not in ("json", "text"):
-        raise ConfigError(f"RAYDEBM_LOG_FORMAT must be 'json' or 'text', got {form!r}")
     logger = logging.getLogger("raydebm")
     if logger.handlers or logging.getLogger().handlers:
         return
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines(request_id) if form == "json" else TextLines(request_id))
+    handler.setFormatter(JsonLines(request_id))
     logger.addHandler(handler)
     logger.setLevel(level)

@@ -142,8 +142,6 @@ class ChatOverrides(Overrides):
     kind: Annotated[Text, Field(max_length=200)] = ""
     """Kind of question, as in the run's problems; authors' skills differ by kind. Default: what the task reads from the
     text."""
-    progress: Literal["comments", "events", "none"] = "comments"
-    """Progress in a stream: SSE comments, which every client skips, named events for browsers, or none."""
 
 
 # ---- arguments of the application -----------------------------------------------------------------------------------
@@ -354,9 +352,10 @@ class Bundle:
         """The run of a served task."""
         return self.others.get(task_name, self)
 
-    def task(self, name: str) -> Task:
-        """The served task of that name."""
-        return task_of(self.of(name).recipe.task, name)
+    @property
+    def task(self) -> Task:
+        """The task of this run."""
+        return task_of(self.recipe.task)
 
     def served(self, policy: Policy, *, operators: Policy | None = None) -> Policy:
         """The policy within the operator's ceilings, with a deadline that the service can keep.

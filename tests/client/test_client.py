@@ -97,16 +97,6 @@ def test_triage_sends_what_was_given_and_reads_what_it_knows(connect):
     assert triage.brand_new_field == 1
 
 
-def test_triage_may_ask_for_several_answers(connect):
-    choice = {"answer": "42", "text": "It is 42."}
-    service = Service(ok({**ACCEPTED, "choices": [choice]}))
-
-    triage = connect(service)("triage", "6 x 7?", n=2)
-
-    assert service.bodies == [{"problem": "6 x 7?", "n": 2}]
-    assert triage.choices == [choice]
-
-
 def test_the_key_goes_into_the_header(connect):
     service = Service(ok(ACCEPTED))
     connect(service, api_key="secret")("triage", "6 x 7?")
@@ -337,8 +327,3 @@ def test_a_stream_that_is_refused_is_tried_again(connect, pauses):
     service = Service(failed(503, **{"retry-after": "1"}), stream_of(result()))
     assert connect(service)("stream", "6 x 7?")[-1].accepted
     assert pauses == [1.0]
-
-
-def test_a_stream_needs_a_problem_or_messages(connect):
-    with pytest.raises(ValueError, match="exactly one of problem and messages"):
-        connect(Service(ok({})))("stream")

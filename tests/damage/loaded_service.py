@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "service"))  # for a run and 
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 import httpx
+import yaml
 from hand_written_run import PUZZLE
 from processes import kill_all, kill_node, nodes_below, processes_below
 from tiny_service_run import make_models, make_run
@@ -26,7 +27,6 @@ from upstream import Upstream
 
 from raydebm.generators.endpoint.vllm import free_port
 from raydebm.run.directory import RunDir
-from raydebm.service.ray.app import read_serve_config
 from raydebm.service.spending import NANO, Ledger
 
 HERE = Path(__file__).parent
@@ -233,7 +233,7 @@ class Service:
         return processes_below(self._process.pid)
 
     def _tree(self, run_dir: str) -> dict[str, Any]:
-        tree = read_serve_config(CONFIG)
+        tree = yaml.safe_load(CONFIG.read_text())
         limits = {
             "per_day": {"usd": self.ceiling_usd},
             "ledger_file": str(self._ledger),

@@ -5,13 +5,14 @@ The head has the controller and the proxy, and each of two other nodes has room 
 """
 
 import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 import ray
 from nodes_driver import add_node, cluster_of
 from ray.serve.context import _get_global_client
-from ray.serve.schema import ServeDeploySchema
-
-from raydebm.service.ray.app import deployed, read_serve_config
+from served_config import configured, deployed
 
 NUM_NODES = 2
 
@@ -19,7 +20,7 @@ NUM_NODES = 2
 def main(path: str, port: int) -> None:
     cluster = cluster_of(NUM_NODES)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-    with deployed(path, port=port, args={}, timeout_s=600):
+    with deployed(path, port=port):
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         for number, line in enumerate(sys.stdin):
@@ -31,10 +32,7 @@ def main(path: str, port: int) -> None:
 
 def _update(path: str, port: int, number: int) -> None:
     """Deploy the configuration with one more policy, so that Serve starts new replicas before it ends the old ones."""
-    tree = read_serve_config(path)
-    tree["http_options"] |= {"host": "127.0.0.1", "port": port}
-    tree["applications"][0]["args"].setdefault("policies", {})[f"update-{number}"] = {"max_passes": 1}
-    config = ServeDeploySchema.model_validate(tree)
+    config = configured(path, port=port, policies={f"update-{number}": {"max_passes": 1}})
     _get_global_client().deploy_apps(config, _blocking=False)
 
 

@@ -15,13 +15,13 @@ from types import SimpleNamespace
 import httpx
 import openai
 import pytest
+import yaml
 from hand_written_run import PUZZLE
 from ray import serve
 from tiny_service_run import make_models, make_run
 from upstream import Upstream
 
 from raydebm.run.directory import RunDir
-from raydebm.service.ray.app import read_serve_config
 
 pytestmark = pytest.mark.ray
 RECORDED = {"generators": ["recorded"]}
@@ -59,7 +59,7 @@ def started(command, prepared, local_ray, eventually, *, port):
 @pytest.fixture(scope="class")
 def service(prepared, local_ray, new_port, eventually, repository):
     """``serve run`` of ``serve_config.yaml`` with this run; a second scorer is added at the slightest load."""
-    tree, port = read_serve_config(repository / "serve_config.yaml"), new_port()
+    tree, port = yaml.safe_load((repository / "serve_config.yaml").read_text()), new_port()
     tree["http_options"]["port"] = port
     application = tree["applications"][0]
     application["args"] |= {"run_dir": prepared.run_dir, "device": "cpu"}
@@ -131,7 +131,9 @@ class TestServeRun:
         assert "Your answer breaks these rules" in answer["feedback"][0]
 
     def test_scores_of_a_text_are_those_of_both_adapters(self, service):
-        reply = httpx.post(f"{service.url}/v1/score", json={"text_1": PUZZLE, "text_2": ["a", "b"]}, timeout=300).json()
+        reply = httpx.post(
+            f"{service.url}/v1/score", json={"problem": PUZZLE, "candidates": ["a", "b"]}, timeout=300
+        ).json()
 
         assert [len(entry["members"]) for entry in reply["data"]] == [2, 2]
 

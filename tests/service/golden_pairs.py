@@ -4,7 +4,7 @@
 
 asks all requests again and writes the responses. A group has a scene (the service's arguments) and pairs that are asked
 in order, so that a later one may be about an earlier one: ``{record}`` in a path is the newest ``record_id``. Of a
-pair with ``keep`` these places alone are recorded.
+pair with ``keep`` these places alone are recorded, and of a ``quiet`` one no comments of a stream.
 Whatever differs between two runs of the same code is replaced by ``*``.
 """
 
@@ -102,16 +102,18 @@ class Scene:
         shown = {
             name: "*" if name == "retry-after" else reply.headers[name] for name in HEADERS if name in reply.headers
         }
-        content = self._content(reply)
+        content = self._content(reply, pair.get("quiet", False))
         if "keep" in pair:
             content = {place: _value_at(content, place.split(".")) for place in pair["keep"]}
         return {"status": reply.status_code, **({"headers": shown} if shown else {}), **content}
 
-    def _content(self, reply):
+    def _content(self, reply, quiet):
         if not reply.headers["content-type"].startswith("text/event-stream"):
             return {"reply": self._settled(reply.json())}
         events = []
         for block in reply.text.strip().split("\n\n"):
+            if quiet and block.startswith(":"):
+                continue
             lines = dict(line.partition(":")[::2] for line in block.splitlines())
             data = lines.get("data", "").strip()
             told = self._settled(json.loads(data)) if data.startswith("{") else data

@@ -18,11 +18,11 @@ from typing import Any
 import httpx
 import yaml
 from otlp_collector import Collector
+from served_config import deployed
 from upstream import MODELS, Upstream
 
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import SplitProblem
-from raydebm.service.ray.app import deployed, read_serve_config
 
 KEY = "d00d" * 10
 """Of a client without limits."""
@@ -106,8 +106,8 @@ def running(folder, *, live_run, config, problem, port):
         tree = _tree(config, args, port=port, collector=collector)
         path = folder / "serve_config.yaml"
         path.write_text(json.dumps(tree), encoding="utf-8")
-        with deployed(path, port=port, args={}, timeout_s=600) as url:
-            yield LiveService(url, folder, run.root, tree, upstream, collector)
+        with deployed(path, port=port):
+            yield LiveService(f"http://127.0.0.1:{port}", folder, run.root, tree, upstream, collector)
 
 
 def _run(root, live_run, upstream, problem):
@@ -131,7 +131,7 @@ def _keys():
 def _tree(config, args, *, port, collector):
     """serve_config.yaml with these arguments, traces that are sent at once, and one scorer replica, whose counters are
     then those of all."""
-    tree = read_serve_config(config)
+    tree = yaml.safe_load(config.read_text())
     tree["http_options"] |= {"host": "127.0.0.1", "port": port}
     application = tree["applications"][0]
     application["args"] |= args

@@ -50,7 +50,6 @@ TRIAGE = st.fixed_dictionaries(
     {},
     optional={
         "problem": st.just("PUZZLE") | st.fixed_dictionaries({}, optional=PROBLEM) | JSON,
-        "messages": MESSAGES,
         **OVERRIDES,
     },
 )
@@ -70,8 +69,6 @@ SCORE = st.fixed_dictionaries(
     optional={
         "problem": st.just("PUZZLE") | st.fixed_dictionaries({}, optional=PROBLEM) | JSON,
         "candidates": st.lists(st.text(max_size=5) | st.just(SURROGATE), max_size=3) | JSON,
-        "text_1": st.text(max_size=5) | st.just(SURROGATE) | JSON,
-        "text_2": st.lists(st.text(max_size=5), max_size=3) | JSON,
         "lambda": NUMBERS,
     },
 )

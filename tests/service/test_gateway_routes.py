@@ -52,14 +52,6 @@ def test_a_named_policy_holds_for_every_task(service, script):
     assert body["policy"]["theta_sigma"] == 0.1
 
 
-def test_texts_without_a_task_are_scored_by_the_ensemble_of_the_named_model(service, gateway):
-    pair = {"text_1": "q", "text_2": "a"}
-    named = service.post("/v1/score", {**pair, "model": "raydebm/gsm8k"}).json()
-    other = service.post("/v1/score", {**pair, "model": "some-reranker"}).json()
-    checkpoints = [gateway.of(name).versions["checkpoint"] for name in ("gsm8k", "knights_knaves")]
-    assert [reply["versions"]["checkpoint"] for reply in (named, other)] == checkpoints
-
-
 def test_options_and_health_name_every_run(service, gateway):
     options, health = service.get("/v1/options").json(), service.get("/health").json()
     assert options["generators_of"] == {"knights_knaves": ["ada", "bo"], "gsm8k": ["ada"]}

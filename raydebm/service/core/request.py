@@ -47,8 +47,6 @@ def transcript(context: Sequence[Message], prompt: str) -> str:
     return "\n\n".join([*turns, f"user: {prompt}"]) if turns else prompt
 
 
-NO_PROBLEM = "not_a_problem"
-"""Error code for a text that its task cannot parse."""
 NOT_A_PROBLEM = (RaydebmError, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """Exceptions of tasks for a text or ``data`` that they cannot parse."""
 
@@ -89,8 +87,6 @@ class RequestContext:
     """``time.perf_counter()`` at arrival, the start of the deadline. Default: the start of work."""
     account: Account | None = None
     """The caller's spending limits. Default: no limit."""
-    num_choices: int | None = None
-    """Maximum number of distinct answers in the response. Default: the selected one."""
 
     @property
     def scored_prompt(self) -> str:
@@ -133,7 +129,6 @@ def request_context(
     conversation: Conversation | None = None,
     account: Account | None = None,
     received: float | None = None,
-    num_choices: int | None = None,
 ) -> RequestContext:
     """Validate a request.
 
@@ -171,17 +166,12 @@ def request_context(
         ignored_messages=0 if conversation is None else conversation.num_ignored,
         account=account,
         received=received,
-        num_choices=num_choices,
     )
 
 
-def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBody) -> tuple[Bundle, Task, Problem]:
-    """The run of a task (by default the only one), the task, and the problem that it reads.
-
-    Raises:
-        ServiceError: 404 for an unknown task, 400 if several are served and none is named, 413 for a text that is too
-            long, 422 for one that the task cannot parse.
-    """
+def run_of(bundle: Bundle, task_name: str | None) -> Bundle:
+    """The run of a task, alone; by default the only one. Raises ServiceError 404 for an unknown task, 400 if several
+    are served and none is named."""
     if task_name is None and len(bundle.tasks) > 1:
         message = f"several tasks are served here; name one of {', '.join(bundle.tasks)} in 'task'"
         raise ServiceError(message, 400, "missing_task", "task")
@@ -189,20 +179,30 @@ def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBo
     if name not in bundle.tasks:
         message = f"task {name!r} is not served here; served: {', '.join(bundle.tasks)}"
         raise ServiceError(message, 404, "unknown_task", "task")
+    return bundle.of(name).alone
+
+
+def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBody) -> tuple[Bundle, Task, Problem]:
+    """The run of a task, the task, and the problem that it reads.
+
+    Raises:
+        ServiceError: see ``run_of``; 413 for a text that is too long, 422 for one that the task cannot parse.
+    """
+    bundle = run_of(bundle, task_name)
     text = problem if isinstance(problem, str) else problem.prompt
     if not text.strip():
         raise ServiceError("the problem is empty", 400, "missing_text", "problem")
     if len(text) > bundle.max_problem_chars:
         message = f"the problem has {len(text)} characters; at most {bundle.max_problem_chars} are accepted"
         raise ServiceError(message, 413, "problem_too_long", "problem")
-    task = bundle.task(name)
+    task = bundle.task
     try:
         read = _problem(task, problem)
     except NOT_A_PROBLEM as error:
         words = str(error) if isinstance(error, RaydebmError) else f"its data is not what the task needs ({error!r})"
-        message = f"the text is not a problem of task {name}: {words}"
-        raise ServiceError(message, 422, NO_PROBLEM, "problem") from error
-    return bundle.of(name).alone, task, read
+        message = f"the text is not a problem of task {task.name}: {words}"
+        raise ServiceError(message, 422, "not_a_problem", "problem") from error
+    return bundle, task, read
 
 
 def _problem(task: Task, problem: str | ProblemBody) -> Problem:

@@ -104,28 +104,6 @@ class Backend(Protocol):
         ...
 
 
-class Watcher:
-    """Receiver of a request's progress. This one does nothing."""
-
-    def started(self, context: RequestContext) -> None:
-        """Work on the request begins."""
-
-    def planned(self, pass_index: int, plan: Affordable, feedback: str | None) -> None:
-        """A pass is about to request its candidates, with feedback on the previous one."""
-
-    def arrived(self, candidate: Candidate, done: int, total: int) -> None:
-        """A candidate arrived or failed, as number ``done`` of its pass."""
-
-    def scored(self, scored: ScoredCandidate) -> None:
-        """A candidate was checked and scored."""
-
-    def waved(self, wave: Wave) -> None:
-        """A wave is complete, and sampling goes on or ends."""
-
-    def decided(self, record: PassRecord, reason: str) -> None:
-        """A pass led to a decision."""
-
-
 class Meter:
     """Receiver of metrics. This one counts nothing."""
 
@@ -154,11 +132,10 @@ class Meter:
 # ---- one request ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
+@dataclass
 class Activity:
     """Record of one request's work, for its answer; the loop's observer (``decision.sampling.one_pass.Observer``)."""
 
-    watcher: Watcher = field(default_factory=Watcher)
     asked: list[GenerationRequest] = field(default_factory=list)
     cancelled: list[GenerationRequest] = field(default_factory=list)
     """Candidates cancelled in flight because the others settled the pass. They may have been billed."""
@@ -187,19 +164,24 @@ class Activity:
             elapsed = 1000 * (time.perf_counter() - started)
             self.stages_ms[stage] = round(self.stages_ms.get(stage, 0.0) + elapsed, 3)
 
+    def planned(self, pass_index: int, plan: Affordable, feedback: str | None) -> None:
+        """A pass is about to request its candidates, with feedback on the previous one."""
+        self.over_budget.extend(plan.over_budget)
+
+    def arrived(self, candidate: Candidate, done: int, total: int) -> None:
+        """A candidate arrived or failed, as number ``done`` of its pass."""
+        self.drawn.append(candidate)
+
     def scored(self, scored: ScoredCandidate) -> None:
         """See ``Observer``."""
         self.judged.append(scored)
-        self.watcher.scored(scored)
 
     def waved(self, wave: Wave) -> None:
         """See ``Observer``."""
-        self.watcher.waved(wave)
 
     def decided(self, record: PassRecord, reason: str, beliefs: Sequence[Belief]) -> None:
         """See ``Observer``."""
         self.beliefs = beliefs
-        self.watcher.decided(record, reason)
 
     def check_parts(self) -> None:
         """Raise LimitReachedError if a part fails such that further candidates would only cost more."""
@@ -318,7 +300,6 @@ class Source:
         if pass_index > 1:
             activity.check_parts()
         plan, hold = await self._reserved(self.plan(self.context.requests(pass_index, messages)))
-        activity.over_budget.extend(plan.over_budget)
         found: dict[str, Candidate] = {}
         asked: list[GenerationRequest] = []
 
@@ -329,9 +310,8 @@ class Source:
             if size > limit:  # it would cost memory in every later part
                 error = f"the text has {size} characters; at most {limit} are taken"
                 candidate = replace(candidate, text=None, error=error)
-            activity.drawn.append(candidate)  # now, because it was paid for even if the pass fails
             found[candidate.candidate_id] = candidate
-            activity.watcher.arrived(candidate, len(found), len(plan.asked))
+            activity.arrived(candidate, len(found), len(plan.asked))  # now: it was paid for even if the pass fails
             arrived(candidate)
 
         async def draw(requests: Sequence[GenerationRequest]) -> None:
@@ -343,7 +323,7 @@ class Source:
                 await self._draw(requests, take)
 
         try:
-            activity.watcher.planned(pass_index, plan, None if messages is None else messages[-1]["content"])
+            activity.planned(pass_index, plan, None if messages is None else messages[-1]["content"])
             await (draw(plan.asked) if waves is None else waves.run(plan.asked, draw))
         except (RaydebmError, OSError) as error:
             if not found:
@@ -608,8 +588,8 @@ class TriageService:
     notices: Callable[[], list[str]] = list
     """Notices of the replica to the operator, such as a refused change."""
 
-    async def triage(self, context: RequestContext, watcher: Watcher | None = None) -> TriageResult:
-        """Run the loop for one request.
+    async def triage(self, context: RequestContext, activity: Activity | None = None) -> TriageResult:
+        """Run the loop for one request, whose work the activity records.
 
         Raises:
             ServiceError: there is no basis for a decision: 503 when no generator wrote anything, or nothing that was
@@ -619,7 +599,7 @@ class TriageService:
             RaydebmError: a part fails (see ``decision.loop.solve``). Once anything was paid, every failure is a
                 ServiceError without ``retry``.
         """
-        activity, task = Activity(watcher or Watcher()), context.problem.task
+        activity, task = activity or Activity(), context.problem.task
         with tracing.span("triage", {"raydebm.task": task}) as span:
             try:
                 result = await self._triage(context, activity)
@@ -708,7 +688,6 @@ class TriageService:
             observer=activity,
             deadline=deadline,
         )
-        activity.watcher.started(context)
         try:
             return await solve(context.problem, parts=parts, policy=context.policy)
         except CeilingReachedError as error:

@@ -8,27 +8,18 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import ray
 from ray import serve
 from ray.exceptions import GetTimeoutError, RayActorError
-from ray.serve._private.api import serve_start
 from ray.serve.config import HTTPOptions
 from ray.serve.exceptions import RayServeException
-from ray.serve.schema import (
-    ApplicationStatus,
-    DeploymentStatusOverview,
-    LoggingConfig,
-    ProxyStatus,
-    ServeDeploySchema,
-    ServeStatus,
-)
+from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview, LoggingConfig, ProxyStatus, ServeStatus
 
-from raydebm.errors import ConfigError, RaydebmError, ResourceError, in_one_line, last_line
+from raydebm.errors import RaydebmError, ResourceError, in_one_line, last_line
 from raydebm.generators import check_keys
 from raydebm.pipeline.ray.session import start_here
 from raydebm.run.addresses import is_packaged, local_copy
@@ -43,7 +34,6 @@ from raydebm.service.ray.ingress import TriageIngress
 from raydebm.service.ray.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
 from raydebm.service.ray.shutdown import close_application, drain, end_serve_run, interrupted_by_signals, stop_serve
 from raydebm.service.settings import AppArgs, load_gateway, parse_args, request_timeout_s
-from raydebm.user_files import text_of, yaml_value
 
 log = logging.getLogger(__name__)
 
@@ -255,70 +245,3 @@ def _connect() -> None:
         logging_level=logging.WARNING,
         remedy="Try again where the machine is busy, or start Ray yourself (`ray start --head`) and set RAY_ADDRESS",
     )
-
-
-READY_TIMEOUT_S = 300.0
-"""Replicas start in 20 s on two free cores, and took more than 120 s next to a training."""
-
-
-def read_serve_config(path: str | Path) -> dict[str, Any]:
-    """The YAML of a Serve configuration.
-
-    Raises:
-        ConfigError: the file is missing, is not YAML, or has no applications.
-    """
-    where = f"Serve configuration {str(path)!r}"
-    tree = yaml_value(
-        text_of(path, what="Serve configuration", missing="; `raydebm init` writes serve_config.yaml"), where=where
-    )
-    if not isinstance(tree, dict) or not tree.get("applications"):
-        raise ConfigError(f"{where} has no applications")
-    return tree
-
-
-@contextmanager
-def deployed(
-    path: str | Path, *, port: int, args: Mapping[str, Any], host: str = "127.0.0.1", timeout_s: float = READY_TIMEOUT_S
-) -> Iterator[str]:
-    """Deploy a configuration into the current Ray session; yields the base URL, and removes the application at the end.
-
-    Args:
-        path: the YAML file. Port and host replace those of ``http_options``.
-        args: merged into the first application's ``args``.
-        timeout_s: time limit for the replicas to become healthy.
-
-    Raises:
-        ResourceError: the application did not become healthy; the message quotes Serve.
-    """
-    tree = read_serve_config(path)
-    application = tree["applications"][0]
-    application["args"] = {**application.get("args", {}), **args}
-    tree["http_options"] = {**tree.get("http_options", {}), "host": host, "port": port}
-    config = ServeDeploySchema.model_validate(tree)
-    name, deadline = application.get("name", "default"), time.monotonic() + timeout_s
-    logging.getLogger("ray.serve").setLevel(logging.WARNING)  # it would log its start
-    try:
-        controller: Any = started(
-            lambda: serve_start(
-                http_options=config.http_options.model_dump(),
-                proxy_location=config.proxy_location,
-                global_logging_config=None,
-            )
-        )
-        controller.deploy_apps(config, _blocking=False)
-        while True:
-            status = serve.status()
-            state = status.applications[name].status if name in status.applications else None
-            if state == ApplicationStatus.RUNNING and is_listening(status):
-                break
-            if state == ApplicationStatus.DEPLOY_FAILED:
-                failed = status.applications[name]
-                reason = failures(failed.deployments) or last_line(failed.message)
-                raise ResourceError(f"Serve application {name!r} failed to deploy: {reason}")
-            if time.monotonic() > deadline:
-                words = f"was not healthy after {timeout_s:g} s; see `serve status`"
-                raise ResourceError(f"Serve application {name!r} {words}")
-            time.sleep(0.2)
-        yield f"http://{host}:{port}"
-    finally:
-        stop_serve()

@@ -208,12 +208,7 @@ class TriageIngress:
 
     def _show(self) -> Exchangeable:
         """Use the current service's application for every request from now on."""
-        app = create_app(
-            self._service,
-            keyring=self._keyring,
-            echo_request_id=False,
-            intake=self._intake,
-        )
+        app = create_app(self._service, keyring=self._keyring, intake=self._intake)
         if self._app is None:
             self._app = Exchangeable(app)
         self._app.replace(app)

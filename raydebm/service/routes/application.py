@@ -9,7 +9,7 @@ from raydebm import __version__
 from raydebm.service.access import PUBLIC_PATHS, Guard, Intake, Keyring
 from raydebm.service.core.triage import TriageService
 from raydebm.service.error_form import error_response, http_error, validation_error
-from raydebm.service.page import page_paths, page_routes
+from raydebm.service.page import page_paths, page_routes, static_files
 from raydebm.service.routes.chat import chat_routes
 from raydebm.service.routes.openapi import ERRORS, describe
 from raydebm.service.routes.operations import health_route, sample_routes
@@ -24,7 +24,6 @@ def create_app(
     service: TriageService,
     *,
     keyring: Keyring | None = None,
-    echo_request_id: bool = True,
     intake: Intake | None = None,
     ledger: Ledger | None = None,
 ) -> FastAPI:
@@ -63,7 +62,6 @@ def create_app(
         bundle=bundle,
         meter=service.meter,
         public_paths=PUBLIC_PATHS | page_paths(),
-        echo_request_id=echo_request_id,
         keyring=keyring,
         intake=intake,
         ledger=ledger or (None if bundle.ledger_file is None else Ledger(bundle.ledger_file)),
@@ -80,5 +78,6 @@ def create_app(
 
     for router in routers:
         app.include_router(router)
+    app.mount("/static", static_files())
     describe(app, bundle, keyed=keyring is not None)
     return app

@@ -6,20 +6,15 @@ Energies: lower is better.
 """
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from datetime import datetime
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from raydebm.decision.evidence.posterior import Belief
-from raydebm.decision.evidence.reference import PLAIN
-from raydebm.decision.evidence.terms import representatives
 from raydebm.decision.fields import to_review
-from raydebm.decision.table import PoolTable
 from raydebm.errors import ServiceError
 from raydebm.records import Energies, FieldBelief, PassRecord, ScoredCandidate, Violation
 from raydebm.service.core.request import ROLES, Conversation, ProblemBody
@@ -36,7 +31,7 @@ from raydebm.service.settings import (
     writable,
 )
 from raydebm.service.spending import CeilingStatus
-from raydebm.service.store.record import DecisionFacts, DecisionRecord, Judged
+from raydebm.service.store.record import DecisionFacts, DecisionRecord
 
 MAX_ANSWERS = 16
 """Maximum number of distinct answers with evidence in a response."""
@@ -50,7 +45,7 @@ TEXT_PARTS = ("text", "input_text", "output_text", "refusal")
 
 GivenFields = BeforeValidator(
     lambda given: json.dumps(given, ensure_ascii=False) if isinstance(given, dict) and "prompt" not in given else given,
-    json_schema_input_type=Text | ProblemBody | dict[str, Any] | None,
+    json_schema_input_type=Text | ProblemBody | dict[str, Any],
 )
 """Accepts an object without ``prompt`` as the fields of a task's own problem, as the JSON that the task parses."""
 
@@ -74,24 +69,12 @@ class ChatMessage(BaseModel):
 
 
 class TriageRequest(Overrides):
-    """Exactly one of ``problem`` and ``messages``."""
-
     task: Text | None = None
     """Default: the only served task."""
-    problem: Annotated[Text | ProblemBody | None, GivenFields] = None
+    problem: Annotated[Text | ProblemBody, GivenFields]
     """A text, an object with the fields of a declared task's problem, or an object with ``prompt``."""
-    messages: list[ChatMessage] | None = None
-    """The last user message is the problem; earlier messages are context."""
     stream: bool = False
     """Server-sent events: progress while candidates arrive, then the full record."""
-    n: int | None = Field(None, ge=1, le=MAX_ANSWERS)
-    """Maximum number of distinct answers in ``choices``; no additional candidates are sampled for them."""
-
-    @model_validator(mode="after")
-    def _one_problem(self) -> "TriageRequest":
-        if (self.problem is None) == (self.messages is None):
-            raise ValueError("give exactly one of 'problem' and 'messages'")
-        return self
 
 
 class StreamOptions(BaseModel):
@@ -124,9 +107,6 @@ class ChatRequest(BaseModel):
 
     model: Text
     messages: list[ChatMessage] = Field(min_length=1)
-    n: int | None = Field(None, ge=1, le=MAX_ANSWERS)
-    """Maximum number of choices: the best distinct answers, each once. No additional candidates are sampled for
-    them."""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
@@ -368,50 +348,6 @@ class AnswerBody(BaseModel):
     candidate_ids: list[str]
 
 
-class ChoiceBody(Judged):
-    """One of several distinct answers that a request asked for."""
-
-    text: str
-    proof: bool | None
-    """True if an exact constraint proves it right. Refuted answers are not among the choices."""
-    num_candidates: int
-    """Number of candidates with this answer."""
-    candidate_id: str
-    finish_reason: str | None
-
-
-class OutcomesBody(BaseModel):
-    """Reported outcomes on which a promise was certified."""
-
-    decisions: int
-    """Number of decisions with an outcome, one per problem."""
-    since: datetime
-    """Time of the oldest decision."""
-    until: datetime
-    """Time of the newest decision."""
-    by: list[str] | None
-    """Reporters whose outcomes counted; null: all."""
-
-
-class GuaranteeBody(BaseModel):
-    """Promise about the returned answers."""
-
-    max_error: float
-    """Largest share of wrong answers, or largest mean violation if labels are violation scores."""
-    confidence: float
-    """Probability, over calibration problems, with which the promise holds."""
-    certified: bool
-    """False if nothing could be promised, or if this decision was made under other conditions than certified
-    (``reason``)."""
-    problems: int
-    """Number of labelled problems behind the promise."""
-    suspended: bool = False
-    """True while reported outcomes contradict the promise, so that it does not apply (``reason``)."""
-    reason: str | None = None
-    outcomes: OutcomesBody | None = None
-    """Reported decisions behind the promise; null if it was certified on problems of the run."""
-
-
 class DecisionDetails(StopFields):
     """The course of a decision, its evidence and its settings.
 
@@ -425,10 +361,13 @@ class DecisionDetails(StopFields):
     """Fields of a structured answer, also after an abstention; empty for other answers."""
     review: list[str]
     """Paths of the fields whose confidence is below the policy's ``tau_field``."""
-    field_guarantee: GuaranteeBody | None
+    field_guarantee: dict[str, Any] | None
     """Promise about the fields that are not in ``review``. Null if nothing was promised."""
-    guarantee: GuaranteeBody | None
-    """Promise of the policy, with its present state of suspension. Null if nothing was promised."""
+    guarantee: dict[str, Any] | None
+    """Promise of the policy: the largest share of wrong answers ``max_error`` (or mean violation), the ``confidence``
+    over calibration problems with which it holds, the number of ``problems`` behind it, and ``outcomes`` (which
+    decisions, if reports certified it). ``certified`` is false if it does not hold for this decision, ``suspended``
+    true while reported outcomes contradict it; ``reason`` says why. Null if nothing was promised."""
     policy: dict[str, Any]
     seed: int
     versions: dict[str, str]
@@ -446,8 +385,6 @@ class TriageResponse(DecisionFacts, DecisionDetails):
     """The returned text; null after an abstention."""
     candidate: CandidateBody | None
     """The selected candidate, also after an abstention; null if none could be selected."""
-    choices: list[ChoiceBody] | None = None
-    """The best distinct answers, the selected one first, also after an abstention; null unless ``n`` is given."""
     members: list[float] | None
     """One energy per adapter."""
     constraints: dict[str, float]
@@ -469,9 +406,9 @@ class TriageResponse(DecisionFacts, DecisionDetails):
 
     @property
     def chat_object(self) -> dict[str, Any]:
-        """The ``raydebm`` object of a chat answer: everything but the texts, which are in the choices."""
+        """The ``raydebm`` object of a chat answer: everything but the texts."""
         unset = {"candidates"} if self.candidates is None else set()
-        return self.model_dump(exclude={"text", "candidate", "choices"} | unset)
+        return self.model_dump(exclude={"text", "candidate"} | unset)
 
 
 # ---- answers from records -------------------------------------------------------------------------------------------
@@ -479,7 +416,7 @@ class TriageResponse(DecisionFacts, DecisionDetails):
 
 def triage_answer(result: TriageResult) -> TriageResponse:
     """The full record of one decision, as ``/v1/triage`` answers it."""
-    context, outcome, activity, most = result.context, result.outcome, result.activity, result.context.num_choices
+    context, outcome, activity = result.context, result.outcome, result.activity
     best, lambda_ = outcome.best, context.policy.lambda_
     violations = () if best is None else best.report.violations
     constraints: defaultdict[str, float] = defaultdict(float)
@@ -501,7 +438,6 @@ def triage_answer(result: TriageResult) -> TriageResponse:
         },
         text=outcome.answer,
         candidate=None if best is None else candidate_body(best, lambda_),
-        choices=None if most is None else best_answers(result, most),
         members=None if best is None or best.energies is None else list(best.energies.members),
         constraints=constraints,
         violations=list(violations),
@@ -546,12 +482,13 @@ def details_of(record: DecisionRecord, beliefs: Sequence[Belief], suspended: str
     }
 
 
-def guarantee_body(guarantee: Mapping[str, Any] | None, suspended: str | None) -> GuaranteeBody | None:
+def guarantee_body(guarantee: Mapping[str, Any] | None, suspended: str | None) -> dict[str, Any] | None:
     """A policy's guarantee with the reason of its suspension, if there are any."""
     if guarantee is None:
         return None
-    why = {} if suspended is None else {"suspended": True, "reason": suspended}
-    return GuaranteeBody.model_validate({**guarantee, **why})
+    told = {name: guarantee[name] for name in ("max_error", "confidence", "certified", "problems")}
+    reason = guarantee.get("reason") if suspended is None else suspended
+    return {**told, "suspended": suspended is not None, "reason": reason, "outcomes": guarantee.get("outcomes")}
 
 
 def pass_body(record: PassRecord) -> PassBody:
@@ -591,43 +528,3 @@ def energy_fields(energies: Energies | None) -> dict[str, Any]:
     """Fields of a body from energies; None without any."""
     names = ("mu", "sigma", "members", "num_tokens", "num_truncated")
     return {name: None if energies is None else getattr(energies, name) for name in names}
-
-
-def best_answers(result: TriageResult, most: int) -> list[ChoiceBody]:
-    """The selected answer, then the others: by probability, without a posterior by their lowest energy."""
-    outcome = result.outcome
-    if outcome.best is None:
-        return []
-    choices = [
-        _choice(belief.best, len(belief.candidates), confidence=belief.probability, proof=belief.cluster.proof)
-        for belief in result.beliefs
-    ]
-    selected, *others = choices or _by_energy(outcome.pool, outcome.best, result.context.policy.lambda_)
-    return [selected, *(other for other in others if other.proof is not False and other.confidence != 0)][:most]
-
-
-def _by_energy(pool: Sequence[ScoredCandidate], best: ScoredCandidate, lambda_: float) -> list[ChoiceBody]:
-    table = PoolTable.of([pool])
-    rows = representatives(table, replace(PLAIN, lambda_=lambda_))
-    of_answers = [(table.candidates[row], cluster) for row, cluster in zip(rows, table.clusters[0], strict=True)]
-    scored = [each for each in of_answers if math.isfinite(each[0].total_energy(lambda_))]
-    scored.sort(key=lambda each: (each[0].report.vote_key != best.report.vote_key, each[0].total_energy(lambda_)))
-    choices = [_choice(first, len(cluster.rows), proof=cluster.proof) for first, cluster in scored]
-    if not scored or scored[0][0].report.vote_key != best.report.vote_key:
-        choices.insert(0, _choice(best, 1))
-    return choices
-
-
-def _choice(
-    first: ScoredCandidate, num_candidates: int, *, confidence: float | None = None, proof: bool | None = None
-) -> ChoiceBody:
-    candidate = first.candidate
-    return ChoiceBody(
-        answer=first.report.answer,
-        confidence=confidence,
-        text=candidate.text or "",
-        proof=proof,
-        num_candidates=num_candidates,
-        candidate_id=candidate.candidate_id,
-        finish_reason=candidate.finish_reason,
-    )

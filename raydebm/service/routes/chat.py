@@ -22,9 +22,7 @@ from raydebm.records import well_formed
 from raydebm.service.core.request import ProblemBody, RequestContext, request_context
 from raydebm.service.core.triage import TriageService
 from raydebm.service.routes.bodies import (
-    CandidateBody,
     ChatRequest,
-    ChoiceBody,
     ResponseFormat,
     TriageResponse,
     merged_overrides,
@@ -39,7 +37,6 @@ from raydebm.service.routes.streams import (
     EventStream,
     event_text,
     request_events,
-    while_connected,
 )
 from raydebm.service.settings import Bundle, ChatOverrides
 from raydebm.service.spending import Account
@@ -66,6 +63,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "logit_bias": ({},),
     "frequency_penalty": (0,),
     "presence_penalty": (0,),
+    "n": (1,),
 }
 """Fields that would change the answer and are not supported, with the values that change nothing. Tools may be offered:
 candidates do not call them, as any model may choose unless it is forced to."""
@@ -122,7 +120,6 @@ def chat_context(
         conversation=conversation,
         received=received,
         account=account,
-        num_choices=request.n,
     )
     offered = format_for_endpoints(wanted, context.task)
     response_format = None if offered is None else json.dumps(offered, sort_keys=True)
@@ -241,17 +238,14 @@ class Reply:
     refusal: str | None = None
     is_cut: bool = False
     """The text was cut at ``max_tokens``."""
-    facts: dict[str, Any] | None = None
-    """Facts of one of several choices: its ``ChoiceBody`` without the text."""
 
-    def choice(self, index: int, **fields: Any) -> dict[str, Any]:
-        """A finished choice. Clients look for ``length`` of a cut text; a refusal is never cut."""
-        end = {"index": index, **fields, "logprobs": None, "finish_reason": "length" if self.is_cut else "stop"}
-        return end if self.facts is None else {**end, "raydebm": self.facts}
+    def choice(self, **fields: Any) -> dict[str, Any]:
+        """The finished choice. Clients look for ``length`` of a cut text; a refusal is never cut."""
+        return {"index": 0, **fields, "logprobs": None, "finish_reason": "length" if self.is_cut else "stop"}
 
 
-def replies_of(answer: TriageResponse, on_abstain: str, form: JsonForm | None = None) -> list[Reply]:
-    """The choices of a chat: the accepted answer or a refusal, then the other requested ones that fit the form.
+def reply_of(answer: TriageResponse, on_abstain: str, form: JsonForm | None = None) -> Reply:
+    """The accepted answer or a refusal.
 
     Raises:
         ServiceError: 422 for an abstention when the client asked for an error; 400 for an answer that does not fit the
@@ -262,20 +256,9 @@ def replies_of(answer: TriageResponse, on_abstain: str, form: JsonForm | None = 
         words = f"No answer can be trusted: {answer.reason}."
         if on_abstain == "error":
             raise ServiceError(words, 422, "abstained")
-        return [Reply(content=words) if on_abstain == "text" else Reply(refusal=words)]
-    replies = []
-    choices = answer.choices or []
-    given: list[CandidateBody | ChoiceBody] = [selected, *choices[1:]]
-    for index, choice in enumerate(given):
-        try:
-            content = choice.text if form is None else form.content(choice.answer or "")
-        except ServiceError:
-            if index == 0:
-                raise
-            continue
-        facts = choices[index].model_dump(exclude={"text", "finish_reason"}) if choices else None
-        replies.append(Reply(content=content, is_cut=choice.finish_reason == "length", facts=facts))
-    return replies
+        return Reply(content=words) if on_abstain == "text" else Reply(refusal=words)
+    content = selected.text if form is None else form.content(selected.answer or "")
+    return Reply(content=content, is_cut=selected.finish_reason == "length")
 
 
 def _common(answer: TriageResponse, request: ChatRequest, kind: str) -> dict[str, Any]:
@@ -288,49 +271,31 @@ def _common(answer: TriageResponse, request: ChatRequest, kind: str) -> dict[str
     }
 
 
-def _decision(answer: TriageResponse, replies: Sequence[Reply], n: int | None) -> dict[str, Any]:
-    """The ``raydebm`` object; if choices are asked for, with their number, and the reason if there are fewer."""
-    if n is None:
-        return answer.chat_object
-    num_given = sum(reply.facts is not None for reply in replies)
-    reason: str | None = f"of the distinct answers of the candidates, {num_given} may be given out"
-    if num_given == n:
-        reason = None
-    elif num_given == 0:
-        reason = "no answer can be trusted"
-    elif num_given < len(answer.choices or []):
-        reason = "the other answers cannot be given in this response_format"
-    return {**answer.chat_object, "choices": {"asked": n, "given": num_given, "reason": reason}}
-
-
 def completion_body(
     answer: TriageResponse, request: ChatRequest, *, on_abstain: str, form: JsonForm | None
 ) -> dict[str, Any]:
-    """Body of a chat completion without streaming. Raises ServiceError (see ``replies_of``)."""
-    replies = replies_of(answer, on_abstain, form)
-    messages = [{"role": "assistant", "content": each.content, "refusal": each.refusal} for each in replies]
+    """Body of a chat completion without streaming. Raises ServiceError (see ``reply_of``)."""
+    reply = reply_of(answer, on_abstain, form)
+    message = {"role": "assistant", "content": reply.content, "refusal": reply.refusal}
     return {
         **_common(answer, request, "chat.completion"),
-        "choices": [reply.choice(index, message=messages[index]) for index, reply in enumerate(replies)],
+        "choices": [reply.choice(message=message)],
         "usage": answer.usage.model_dump(),
-        "raydebm": _decision(answer, replies, request.n),
+        "raydebm": answer.chat_object,
     }
 
 
 def completion_chunks(
     answer: TriageResponse, request: ChatRequest, *, on_abstain: str, form: JsonForm | None
 ) -> Iterator[dict[str, Any]]:
-    """Chunks of the answer, choice by choice: the role, the text in pieces, the end. The last has the ``raydebm``
-    object; the usage follows if requested. Raises ServiceError (see ``replies_of``)."""
-    replies = replies_of(answer, on_abstain, form)
-    common = _common(answer, request, "chat.completion.chunk")
-    for index, reply in enumerate(replies):
-        field, text = ("content", reply.content) if reply.refusal is None else ("refusal", reply.refusal)
-        said: dict[str, Any] = {"role": "assistant", "content": "" if reply.refusal is None else None}
-        for delta in (said, *({field: piece} for piece in pieces_of(text or ""))):
-            yield {**common, "choices": [{"index": index, "delta": delta, "logprobs": None, "finish_reason": None}]}
-        decision = {"raydebm": _decision(answer, replies, request.n)} if reply is replies[-1] else {}
-        yield {**common, "choices": [reply.choice(index, delta={})], **decision}
+    """Chunks of the answer: the role, the text in pieces, and the end with the ``raydebm`` object; the usage follows if
+    requested. Raises ServiceError (see ``reply_of``)."""
+    reply, common = reply_of(answer, on_abstain, form), _common(answer, request, "chat.completion.chunk")
+    field, text = ("content", reply.content) if reply.refusal is None else ("refusal", reply.refusal)
+    said: dict[str, Any] = {"role": "assistant", "content": "" if reply.refusal is None else None}
+    for delta in (said, *({field: piece} for piece in pieces_of(text or ""))):
+        yield {**common, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]}
+    yield {**common, "choices": [reply.choice(delta={})], "raydebm": answer.chat_object}
     if request.stream_options is not None and request.stream_options.include_usage:
         yield {**common, "choices": [], "usage": answer.usage.model_dump()}
 
@@ -370,21 +335,14 @@ def chat_routes(service: TriageService) -> APIRouter:
         An abstention is a refusal: status 200, `content` null, `refusal` set. The top-level `raydebm` object says why.
         With `stream`, the response is progress, then the answer's chunks, then `[DONE]`."""
         context, overrides, form = await asked(service, body, request)
-        on_abstain, progress = overrides.on_abstain, overrides.progress
-
-        def chunks(answer: TriageResponse) -> list[str]:
-            return [event_text(chunk) for chunk in completion_chunks(answer, body, on_abstain=on_abstain, form=form)]
+        settings: dict[str, Any] = {"on_abstain": overrides.on_abstain, "form": form}
 
         async def answered(answer: TriageResponse) -> list[str]:
-            return await written_in(form, lambda: chunks(answer))
+            return await written_in(form, lambda: [*map(event_text, completion_chunks(answer, body, **settings))])
 
         if body.stream:
-            return EventStream(
-                request_events(service, context, progress=progress, answered=answered, failed=event_text)
-            )
-        answer = triage_answer(await while_connected(request, service.triage(context)))
-        return JSONResponse(
-            await written_in(form, lambda: completion_body(answer, body, on_abstain=on_abstain, form=form))
-        )
+            return EventStream(request_events(service, context, answered=answered, failed=event_text))
+        answer = triage_answer(await service.triage(context))
+        return JSONResponse(await written_in(form, lambda: completion_body(answer, body, **settings)))
 
     return router

@@ -3,7 +3,7 @@
 The examples are requests of the Knights & Knaves task; tests send every one of them.
 """
 
-from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
@@ -31,27 +31,14 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 def describe(app: FastAPI, bundle: Bundle, *, keyed: bool) -> None:
     """Complete the document that FastAPI generates."""
     generated = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        first_time = app.openapi_schema is None
-        document = generated()
-        if first_time:
-            _complete(document, bundle, keyed=keyed)
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]
+    app.openapi = cache(lambda: _completed(generated(), bundle, keyed=keyed))  # type: ignore[method-assign]
 
 
-def _complete(document: dict[str, Any], bundle: Bundle, *, keyed: bool) -> None:
+def _completed(document: dict[str, Any], bundle: Bundle, *, keyed: bool) -> dict[str, Any]:
     document["paths"]["/v1/models/{model_id}"]["get"]["parameters"][0]["schema"]["enum"] = model_ids(bundle)
     schemas = document["components"]["schemas"]
     schemas["ChatMessage"]["properties"]["role"]["enum"] = list(ROLES)
     schemas["ContentPart"]["properties"]["type"]["enum"] = list(TEXT_PARTS)
-    for name, ways in _EITHER.items():
-        schemas[name]["oneOf"] = [_way(fields, ways) for fields in ways]
-    for name, fields in _NAMED.items():
-        for field in fields:
-            _name(schemas[name]["properties"][field], _names(bundle)[field])
     for operations in document["paths"].values():
         for operation in operations.values():
             # FastAPI's own form of a validation error is never sent: every error is in OpenAI's.
@@ -65,53 +52,7 @@ def _complete(document: dict[str, Any], bundle: Bundle, *, keyed: bool) -> None:
         document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"key": []}]
         document["paths"]["/health"]["get"]["security"] = []
-
-
-_NAMED = {
-    "ChatRequest": ("model",),
-    "ResponseRequest": ("model",),
-    "RerankRequest": ("model",),
-    "ChatOverrides": ("policy", "generators"),
-    "TriageRequest": ("task", "policy", "generators"),
-    "RerankOverrides": ("task",),
-    "ScoreRequest": ("task",),
-}
-"""Fields whose values are names of this installation."""
-
-
-_EITHER = {
-    "TriageRequest": (("problem",), ("messages",)),
-    "ScoreRequest": (("problem", "candidates"), ("text_1", "text_2")),
-}
-"""Bodies with two alternative forms: all fields of one, none of the other."""
-
-
-def _way(fields: Sequence[str], ways: Sequence[Sequence[str]]) -> dict[str, Any]:
-    others = [field for way in ways if way != fields for field in way]
-    return {
-        "required": list(fields),
-        "properties": {
-            **{field: {"not": {"type": "null"}} for field in fields},
-            **{field: {"type": "null"} for field in others},
-        },
-    }
-
-
-def _names(bundle: Bundle) -> dict[str, list[str]]:
-    return {
-        "model": model_ids(bundle),
-        "task": list(bundle.tasks),
-        "policy": list(bundle.profiles),
-        "generators": list(bundle.all_generators),
-    }
-
-
-def _name(schema: dict[str, Any], names: Sequence[str]) -> None:
-    """Write the known names into a field's schema: a text, a list of texts, or a nullable one."""
-    kind = next(option for option in schema.get("anyOf", [schema]) if option["type"] != "null")
-    target = kind["items"] if kind["type"] == "array" else kind
-    if names:
-        target["enum"] = list(names)
+    return document
 
 
 # ---- example requests ------------------------------------------------------------------------------------------------

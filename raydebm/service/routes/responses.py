@@ -165,7 +165,7 @@ def response_routes(service: TriageService) -> APIRouter:
         numbers = count()
 
         async def written(answer: TriageResponse) -> dict[str, Any]:
-            (reply,) = await chat.written_in(form, lambda: chat.replies_of(answer, overrides.on_abstain, form))
+            reply = await chat.written_in(form, lambda: chat.reply_of(answer, overrides.on_abstain, form))
             return response_body(answer, body, reply)
 
         def numbered(events: Iterable[dict[str, Any]]) -> list[str]:
@@ -184,12 +184,9 @@ def response_routes(service: TriageService) -> APIRouter:
             opening = begun(body, context.request_id)
             first = ({"type": f"response.{kind}", "response": opening} for kind in ("created", "in_progress"))
             ends: dict[str, Any] = {"opening": "".join(numbered(first)), "ending": ""}
-            events = streams.request_events(
-                service, context, progress=overrides.progress, answered=answered, failed=failed, **ends
+            return streams.EventStream(
+                streams.request_events(service, context, answered=answered, failed=failed, **ends)
             )
-            return streams.EventStream(events)
-        return JSONResponse(
-            await written(bodies.triage_answer(await streams.while_connected(request, service.triage(context))))
-        )
+        return JSONResponse(await written(bodies.triage_answer(await service.triage(context))))
 
     return router

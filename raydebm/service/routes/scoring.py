@@ -1,4 +1,4 @@
-"""Scoring of given candidates: ``/v1/score``, ``/v1/rerank`` (Cohere, Jina, vLLM) and ``/get_reward`` (OpenRLHF).
+"""Scoring of given candidates: ``/v1/score``, ``/v1/rerank`` (Cohere, Jina) and ``/get_reward`` (OpenRLHF).
 
 As for sampled candidates, a text's answer is separated from its thinking. A text without an answer has no energy.
 ``relevance_score`` of a document is ``-energy``: higher is better, unbounded, not a probability. ``confidence`` is one.
@@ -8,7 +8,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import APIRouter, Query, Request
@@ -20,20 +20,17 @@ from raydebm.errors import ServiceError
 from raydebm.generators.replies import split_reasoning
 from raydebm.generators.requests import CHARS_PER_TOKEN
 from raydebm.identity import content_id
-from raydebm.records import Candidate, Problem, ScoredCandidate, Violation, scored_text
-from raydebm.scorer.texts import TextToScore
-from raydebm.service.core.request import NO_PROBLEM, ProblemBody, read_problem
-from raydebm.service.core.triage import NO_ANSWER, NO_ENERGY, Activity, Judges, TriageService
+from raydebm.records import Candidate, Problem, ScoredCandidate, Violation
+from raydebm.service.core.request import ProblemBody, read_problem, run_of
+from raydebm.service.core.triage import NO_ANSWER, Activity, Judges, TriageService
 from raydebm.service.routes.bodies import (
+    MODEL_PREFIX,
     Usage,
     candidate_body,
-    energy_fields,
     merged_overrides,
-    model_ids,
     parse_model,
 )
 from raydebm.service.routes.openapi import examples_of
-from raydebm.service.routes.streams import while_connected
 from raydebm.service.settings import (
     MAX_DEADLINE_MS,
     Body,
@@ -84,46 +81,22 @@ def check_tokens(num_chars: int, most: int, param: str = "candidates") -> None:
         raise ServiceError(message, 413, "too_many_tokens", param)
 
 
-def check_lengths(texts: Iterable[str], param: str, limit: int) -> None:
-    """Raise ServiceError 413 for a text that is too long."""
-    longest = max((len(text) for text in texts), default=0)
-    if longest > limit:
-        message = f"a text has {longest} characters; at most {limit} are accepted"
-        raise ServiceError(message, 413, "text_too_long", param)
-
-
 # ---- scores ---------------------------------------------------------------------------------------------------------
 
 
 class ScoreRequest(Body):
-    """Either a problem with candidates (checked and scored), or vLLM's ``text_1`` and ``text_2`` (scored only)."""
+    """A problem and candidate answers, which are checked and scored."""
 
     task: Text | None = None
-    problem: Text | ProblemBody | None = None
-    candidates: list[Text] | None = Field(None, min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
+    problem: Text | ProblemBody
+    candidates: list[Text] = Field(min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
     lambda_: NotNegative | None = Field(None, alias="lambda")
     deadline_ms: int | None = Field(None, ge=1, le=MAX_DEADLINE_MS)
     """Milliseconds from the request's arrival; texts that are not scored by then have no score."""
-    text_1: Text | list[Text] | None = None
-    """Problem text: one, or one for each ``text_2``."""
-    text_2: Text | list[Text] | None = None
-    model: str | None = None
-    """With ``text_1`` and ``text_2``: id of the served task whose ensemble scores. Default: the first one."""
-
-    @model_validator(mode="after")
-    def _one_shape(self) -> "ScoreRequest":
-        ours = self.problem is not None and self.candidates is not None
-        theirs = self.text_1 is not None and self.text_2 is not None
-        halves = {self.problem is None, self.candidates is None}, {self.text_1 is None, self.text_2 is None}
-        if ours == theirs or any(len(half) == 2 for half in halves):
-            raise ValueError("give either 'problem' and 'candidates', or 'text_1' and 'text_2'")
-        if theirs and (self.task is not None or self.lambda_ is not None):
-            raise ValueError("'task' and 'lambda' belong to 'problem' and 'candidates', not to 'text_1' and 'text_2'")
-        return self
 
 
 class ScoredText(Judged):
-    """A text of the request with its energies, and with the checks of its task where one is known.
+    """A text of the request with its checks and energies.
 
     ``confidence`` is the probability among the texts of the request."""
 
@@ -133,10 +106,9 @@ class ScoredText(Judged):
     mu: float | None
     sigma: float | None
     members: list[float] | None
-    penalty: float | None = None
-    violations: list[Violation] | None = None
-    """Null if no task is known, so that nothing was checked."""
-    error: str | None = None
+    penalty: float | None
+    violations: list[Violation]
+    error: str | None
 
 
 class ScoreItem(ScoredText):
@@ -168,7 +140,8 @@ async def get_scores(
     """
     limits_s = [service.bundle.max_deadline_s, request.deadline_ms and request.deadline_ms / 1000]
     most_s = min((limit for limit in limits_s if limit is not None), default=None)
-    bundle, items = await within_deadline(scored_texts(service, request), most_s, received=received)
+    work = scored_texts(service, request.problem, request.candidates, task_name=request.task, lambda_=request.lambda_)
+    bundle, items = await within_deadline(work, most_s, received=received)
     tokens = sum(score.num_tokens or 0 for score in items)
     return ScoreResponse(
         id=f"score-{request_id}",
@@ -180,61 +153,31 @@ async def get_scores(
     )
 
 
-async def scored_texts(service: TriageService, request: ScoreRequest) -> tuple[Bundle, list[ScoreItem]]:
-    """Scores without a deadline, and the run that computed them. Raises ServiceError."""
-    if request.problem is None or request.candidates is None:
-        return await _score_pairs(service, request)
-    return await _score_candidates(service, request, request.problem, request.candidates)
-
-
-async def _score_pairs(service: TriageService, request: ScoreRequest) -> tuple[Bundle, list[ScoreItem]]:
-    """Scores in vLLM's shape, without constraints, because there is no task: E = mu. One ``text_1`` goes with every
-    ``text_2``; a text without an answer after its thinking gets no energy."""
-    bundle = service.bundle.alone
-    if request.model in model_ids(service.bundle):
-        bundle = service.bundle.of(parse_model(service.bundle, request.model)[0]).alone
-    first, second = (
-        [given] if isinstance(given, str) else list(given or ()) for given in (request.text_1, request.text_2)
-    )
-    first = first * len(second) if len(first) == 1 else first
-    if len(first) != len(second) or not second:
-        message = f"text_1 has {len(first)} text(s) and text_2 has {len(second)}; they must match"
-        raise ServiceError(message, 400, "bad_texts", "text_2")
-    if len(second) > MAX_CANDIDATES_TO_SCORE:
-        message = f"text_2 has {len(second)} texts; at most {MAX_CANDIDATES_TO_SCORE} in one request"
-        raise ServiceError(message, 400, "bad_texts", "text_2")
-    check_lengths(first, "text_1", bundle.max_problem_chars)
-    check_lengths(second, "text_2", bundle.max_candidate_chars)
-    check_tokens(sum(map(len, [*first, *second])), bundle.max_score_tokens)
-    texts: dict[int, TextToScore] = {}
-    for index, (problem, given) in enumerate(zip(first, second, strict=True)):
-        text, thinking = split_reasoning(given)
-        if thinking is None or text.strip():
-            texts[index] = TextToScore(str(index), problem, scored_text(text, thinking, bundle.reasoning) or text)
-    energies = await service.backend.serving(bundle).score(list(texts.values())) if texts else []
-    found = dict(zip(texts, energies, strict=True))
-    items = []
-    for index in range(len(second)):
-        own = found.get(index)
-        error = None if own else NO_ENERGY if index in found else NO_ANSWER
-        score, mu = (None, None) if own is None else (-own.mu, own.mu)
-        items.append(ScoreItem(index=index, score=score, energy=mu, **energy_fields(own), error=error))
-    return bundle, items
-
-
-async def _score_candidates(
-    service: TriageService, request: ScoreRequest, given: str | ProblemBody, texts: Sequence[str]
+async def scored_texts(
+    service: TriageService,
+    given: str | ProblemBody,
+    texts: Sequence[str],
+    *,
+    task_name: str | None,
+    lambda_: float | None,
 ) -> tuple[Bundle, list[ScoreItem]]:
-    check_lengths(texts, "candidates", service.bundle.max_candidate_chars)
-    bundle, task, problem = read_problem(service.bundle, request.task, given)
+    """The run of the task, and each text checked and scored, in order.
+
+    Raises:
+        ServiceError: the task is unknown or cannot read the problem, texts are too long, or a part fails.
+    """
+    longest = max(map(len, texts))
+    if longest > service.bundle.max_candidate_chars:
+        message = f"a text has {longest} characters; at most {service.bundle.max_candidate_chars} are accepted"
+        raise ServiceError(message, 413, "text_too_long", "candidates")
+    bundle, task, problem = read_problem(service.bundle, task_name, given)
     check_tokens(sum(len(problem.prompt) + len(text) for text in texts), bundle.max_score_tokens)
     policy = bundle.policies[task.name]
     pool = await _judged(service, bundle, problem, texts)
-    lambda_ = policy.lambda_ if request.lambda_ is None else request.lambda_
     confidence = {} if policy.posterior is None else confidences(policy.posterior.beliefs(pool))
     items = []
     for index, scored in enumerate(pool):
-        body = candidate_body(scored, lambda_)
+        body = candidate_body(scored, policy.lambda_ if lambda_ is None else lambda_)
         facts = body.model_dump(include=set(ScoreItem.model_fields) - {"index", "violations"})
         score = None if body.energy is None else -body.energy
         probability = confidence.get(body.candidate_id)
@@ -277,26 +220,6 @@ async def _judged(
     ]
 
 
-def asked_of(
-    service: TriageService, problem: str, texts: list[str], *, task: str | None, lambda_: float | None, optional: bool
-) -> tuple[str | None, ScoreRequest]:
-    """Task whose constraints count, by default the only one, and the texts to score.
-
-    Args:
-        optional: score the texts without a task if none is named and the only one cannot read the problem.
-
-    Raises:
-        ServiceError: no task can read the problem, or it is too long.
-    """
-    asked = {"task": task, "problem": problem, "candidates": texts, "lambda": lambda_}
-    try:
-        return read_problem(service.bundle, task, problem)[1].name, ScoreRequest.model_validate(asked)
-    except ServiceError as error:
-        if task is not None or not optional or error.code not in (NO_PROBLEM, "missing_text"):
-            raise
-        return None, ScoreRequest(text_1=problem, text_2=texts)
-
-
 # ---- reranking ------------------------------------------------------------------------------------------------------
 
 
@@ -326,8 +249,7 @@ class RerankRequest(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, extra="ignore")
 
     model: Text | None = None
-    """``raydebm/<task>``: the query must be a problem of that task, and constraints count. Default: they count if the
-    only served task can read the query."""
+    """``raydebm/<task>``, whose problem the query is. Default: the only served task."""
     query: Text = Field(min_length=1)
     documents: list[Text | Document] = Field(min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
     top_n: Annotated[int, Field(ge=1)] | None = None
@@ -344,8 +266,8 @@ class RerankResult(ScoredText):
 class RerankResponse(BaseModel):
     id: str
     model: str
-    task: str | None
-    """Task whose constraints were checked; null: none."""
+    task: str
+    """Task whose constraints were checked."""
     results: list[RerankResult]
     """Best first."""
     usage: Usage
@@ -363,8 +285,8 @@ async def rerank(
     changes = request.raydebm or RerankOverrides()
     own = Overrides.model_validate(changes.model_dump(by_alias=True, include={"lambda_"}, exclude_unset=True))
     lambda_ = merged_overrides(service.bundle, own, policy=policy).policy_changes().get("lambda")
-    task, asked = asked_of(service, request.query, texts, task=changes.task or named, lambda_=lambda_, optional=True)
-    scored = await get_scores(service, asked, request_id=request_id, received=received)
+    asked = {"task": changes.task or named, "problem": request.query, "candidates": texts, "lambda": lambda_}
+    scored = await get_scores(service, ScoreRequest.model_validate(asked), request_id=request_id, received=received)
 
     def rank(item: ScoreItem) -> tuple[bool, float, float]:
         """Documents without an energy are last, by mu if they have one."""
@@ -384,7 +306,7 @@ async def rerank(
     return RerankResponse(
         id=f"rerank-{request_id}",
         model=request.model or scored.model,
-        task=task,
+        task=scored.model.removeprefix(MODEL_PREFIX),
         results=results,
         usage=scored.usage,
         meta={"api_version": {"version": "2"}, "billed_units": {"search_units": 1}},
@@ -402,7 +324,7 @@ class RewardSettings(BaseModel):
     model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", populate_by_name=True)
 
     task: Text | None = None
-    """Task whose constraints count. Default: the only served task, or none if it cannot read the prompt."""
+    """Task of the prompts. Default: the only served task."""
     reward: Literal["energy", "log_odds"] = "energy"
     """energy: -(mu + lambda * E_constraint). log_odds: log(p / (1 - p)) within [-10, 10], where p is the probability
     that the answer is right, by the task's posterior over the request's responses to the same prompt."""
@@ -444,56 +366,56 @@ async def get_rewards(
         ServiceError: a wrong request; 413 for too many tokens; 503 for a response that could not be checked or scored,
             which a trainer would learn to be bad; 504 at the deadline.
     """
+    bundle = run_of(service.bundle, settings.task)
+    policy = bundle.policies[bundle.tasks[0]]
+    if settings.reward == "log_odds" and policy.posterior is None:
+        message = (
+            f"task {bundle.tasks[0]!r} has no fitted posterior, so no log-odds; run `raydebm calibrate` on its run"
+        )
+        raise ServiceError(message, 400, "no_posterior", "reward")
     texts = [query.removeprefix(prompt) for query, prompt in zip(request.query, request.prompts, strict=True)]
-    num_chars = sum(map(len, request.prompts)) + sum(map(len, texts))
-    check_tokens(num_chars, service.bundle.max_score_tokens, "query")
-    scored: dict[int, tuple[ScoreItem, Policy]] = {}
-    slots, wants_log_odds = asyncio.Semaphore(MAX_PARALLEL), settings.reward == "log_odds"
+    check_tokens(sum(map(len, [*request.prompts, *texts])), bundle.max_score_tokens, "query")
+    by_prompt: dict[str, list[int]] = {}
+    for place, prompt in enumerate(request.prompts):
+        by_prompt.setdefault(prompt, []).append(place)
+    scored: dict[int, ScoreItem] = {}
+    slots = asyncio.Semaphore(MAX_PARALLEL)
 
-    async def score(prompt: str) -> None:
-        places = [place for place, other in enumerate(request.prompts) if other == prompt]
-        own, task, lambda_ = [texts[place] for place in places], settings.task, settings.lambda_
-        task, asked = asked_of(service, prompt, own, task=task, lambda_=lambda_, optional=not wants_log_odds)
-        name = task or service.bundle.tasks[0]
-        policy = service.bundle.of(name).policies[name]
-        if wants_log_odds and policy.posterior is None:
-            message = f"task {name!r} has no fitted posterior, so no log-odds; run `raydebm calibrate` on its run"
-            raise ServiceError(message, 400, "no_posterior", "reward")
+    async def score(prompt: str, places: Sequence[int]) -> None:
+        own = [texts[place] for place in places]
         async with slots:
-            _, items = await scored_texts(service, asked)
-        scored.update((place, (item, policy)) for place, item in zip(places, items, strict=True))
+            _, items = await scored_texts(service, prompt, own, task_name=bundle.tasks[0], lambda_=settings.lambda_)
+        scored.update(zip(places, items, strict=True))
 
     async def score_all() -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                for prompt in dict.fromkeys(request.prompts):
-                    group.create_task(score(prompt))
+                for prompt, places in by_prompt.items():
+                    group.create_task(score(prompt, places))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None  # it cancelled the others: without one reward there is no answer
 
     await within_deadline(score_all(), service.bundle.max_deadline_s, received=received)
-    in_order = [scored[index] for index in range(len(texts))]
-    for index, (item, _) in enumerate(in_order):
+    items = [scored[index] for index in range(len(texts))]
+    for item in items:
         if item.error not in (None, NO_ANSWER):
-            raise ServiceError(f"response {index} of {len(texts)} has no reward: {item.error}", 503, "no_reward")
-    logs = {name: [getattr(item, name) or 0.0 for item, _ in in_order] for name in ("mu", "sigma", "penalty")}
-    logs["answered"] = [float(item.energy is not None) for item, _ in in_order]
-    logs["checked"] = [float(item.violations is not None) for item, _ in in_order]
-    if any(policy.posterior is not None for _, policy in in_order):
-        logs["confidence"] = [item.confidence or 0.0 for item, _ in in_order]
+            message = f"a response of the {len(texts)} has no reward: {item.error}"
+            raise ServiceError(message, 503, "no_reward")
+    logs = {name: [getattr(item, name) or 0.0 for item in items] for name in ("mu", "sigma", "penalty")}
+    logs["answered"] = [float(item.energy is not None) for item in items]
+    if policy.posterior is not None:
+        logs["confidence"] = [item.confidence or 0.0 for item in items]
     return RewardResponse(
-        rewards=[_reward(item, settings) for item, _ in in_order],
-        scores=[float(_is_acceptable(item, policy)) for item, policy in in_order],
+        rewards=[_reward(item, settings) for item in items],
+        scores=[float(_is_acceptable(item, policy)) for item in items],
         extra_logs=logs,
     )
 
 
 def _reward(item: ScoreItem, settings: RewardSettings) -> float:
-    value = -item.energy if settings.reward == "energy" and item.energy is not None else None
-    if settings.reward == "log_odds" and item.energy is not None and item.confidence is not None:
-        value = log_odds(item.confidence)
-    if value is None or item.sigma is None:
+    if item.energy is None or item.sigma is None:
         return settings.floor
+    value = log_odds(item.confidence or 0.0) if settings.reward == "log_odds" else -item.energy
     return max(settings.floor, value - settings.sigma_weight * item.sigma)
 
 
@@ -530,7 +452,7 @@ def scoring_routes(service: TriageService) -> APIRouter:
     )
     async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
         """Energies of given candidates. `score` = -energy: higher is better."""
-        return await while_connected(request, get_scores(service, body, **arrival(request)))
+        return await get_scores(service, body, **arrival(request))
 
     @router.post(
         "/v1/rerank",
@@ -541,7 +463,7 @@ def scoring_routes(service: TriageService) -> APIRouter:
     @router.post("/v2/rerank", response_model=RerankResponse, include_in_schema=False)  # Cohere's client
     async def rerank_route(body: RerankRequest, request: Request) -> RerankResponse:
         """Documents in the order of their `relevance_score`, which is -energy: higher is better; not a probability."""
-        return await while_connected(request, rerank(service, body, **arrival(request)))
+        return await rerank(service, body, **arrival(request))
 
     @router.post(
         "/get_reward",
@@ -553,7 +475,6 @@ def scoring_routes(service: TriageService) -> APIRouter:
         body: RewardRequest, request: Request, settings: Annotated[RewardSettings, Query()]
     ) -> RewardResponse:
         """OpenRLHF's remote reward model: reward = -(mu + lambda E_constraint) - sigma_weight sigma, at least floor."""
-        work = get_rewards(service, body, settings, received=request.state.received)
-        return await while_connected(request, work)
+        return await get_rewards(service, body, settings, received=request.state.received)
 
     return router

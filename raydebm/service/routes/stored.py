@@ -24,7 +24,6 @@ from raydebm.records import Candidate
 from raydebm.service.core.triage import Meter, TriageService
 from raydebm.service.routes.bodies import CandidateBody, DecisionDetails, ErrorBody, candidate_body, details_of
 from raydebm.service.routes.openapi import named_examples
-from raydebm.service.routes.streams import while_connected
 from raydebm.service.settings import Body, Bundle, Text, writable
 from raydebm.service.store.outcomes import (
     RIGHT,
@@ -570,9 +569,9 @@ def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) ->
         response_model=DecisionList,
         responses=NOT_ALLOWED,
     )
-    async def page(query: Annotated[ListQuery, Query()], request: Request) -> DecisionList:
+    async def page(query: Annotated[ListQuery, Query()]) -> DecisionList:
         """Stored decisions that pass a filter, sorted, a page at a time."""
-        return await while_connected(request, here().page(query))
+        return await here().page(query)
 
     @router.get(
         "/v1/decisions/{record_id}",
@@ -581,9 +580,9 @@ def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) ->
         response_model=StoredDecision,
         responses=NOT_ALLOWED,
     )
-    async def one(record_id: str, request: Request) -> StoredDecision:
+    async def one(record_id: str) -> StoredDecision:
         """Everything about one stored decision: problem, passes with feedback, candidates, settings, versions."""
-        return await while_connected(request, here().get(record_id))
+        return await here().get(record_id)
 
     @router.post(
         "/v1/decisions/{record_id}/outcome",
@@ -601,7 +600,7 @@ def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) ->
         needs a key that lists it (403)."""
         check_reporter(request, body.by, watched)
         key = None if request.state.caller is None else request.state.caller.name
-        return await while_connected(request, here().report(record_id, body, key=key))
+        return await here().report(record_id, body, key=key)
 
     @router.get(
         "/v1/outcomes",
@@ -610,8 +609,8 @@ def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) ->
         response_model=OutcomeFigures,
         responses=NOT_ALLOWED,
     )
-    async def figures(request: Request) -> OutcomeFigures:
+    async def figures() -> OutcomeFigures:
         """Coverage, live accuracy and the test of the promised error rate, by policy."""
-        return await while_connected(request, here().figures())
+        return await here().figures()
 
     return router

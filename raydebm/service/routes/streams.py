@@ -1,29 +1,29 @@
-"""``POST /v1/triage``; server-sent events of one request: progress while candidates arrive, the answer, ``[DONE]``; and
-the end of a request's work, and of everything upstream, as soon as its client disconnects.
+"""``POST /v1/triage``, and server-sent events of one request: progress while candidates arrive, the answer, ``[DONE]``.
 
 Events of a triage request are named; a chat has its own forms. ``docs/service.md`` lists the facts of progress events.
-Servers report a disconnect as a message that something must receive. Frameworks receive it for streams only, or at the
-next event, which may be minutes away while candidates are sampled.
 """
 
 import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.sampling.deadline import is_late
 from raydebm.decision.sampling.waves import Wave
 from raydebm.errors import RaydebmError, ServiceError, as_service_error
 from raydebm.records import Candidate, GenerationRequest, PassRecord, ScoredCandidate
+from raydebm.service.access import ended
 from raydebm.service.core.request import RequestContext, request_context
-from raydebm.service.core.triage import TriageService, Watcher
+from raydebm.service.core.triage import Activity, TriageService
 from raydebm.service.error_form import error_body, should_retry
 from raydebm.service.logs import redact
 from raydebm.service.routes.bodies import (
@@ -32,7 +32,6 @@ from raydebm.service.routes.bodies import (
     candidate_body,
     merged_overrides,
     pass_body,
-    read_conversation,
     triage_answer,
 )
 from raydebm.service.routes.openapi import examples_of
@@ -40,7 +39,6 @@ from raydebm.service.spending import Affordable
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 DONE = "data: [DONE]\n\n"
 PROGRESS_EVENT = "raydebm.progress"
 RESULT_EVENT = "raydebm.result"
@@ -51,41 +49,6 @@ KEEP_ALIVE_S = 15.0
 _LINE_ENDS = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})
 """Characters that many readers, including httpx, take for the end of a line, although events do not; as JSON escapes
 them."""
-
-
-# ---- connections ----------------------------------------------------------------------------------------------------
-
-
-async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Result of the work, which is cancelled if the client disconnects.
-
-    Raises:
-        ServiceError: 499 after a disconnect; appears only in the log.
-    """
-    return await _first(work, request.receive)
-
-
-async def _first(work: Coroutine[Any, Any, T], receive: Receive) -> T:
-    async def until_gone() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    task, gone = asyncio.create_task(work), asyncio.create_task(until_gone())
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ServiceError("the client closed the request", 499, "client_closed")
-        return await task
-    finally:
-        gone.cancel()
-        await _ended(task)
-
-
-async def _ended(task: "asyncio.Future[Any]") -> None:
-    """Cancel a task that is not done, and wait for its end."""
-    if not task.done():
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 class EventStream(Response):
@@ -100,18 +63,10 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        try:
-            await _first(self._send_all(send), receive)
-        except ServiceError:  # the client is gone, and the response has begun
-            scope.setdefault("state", {})["client_closed"] = True
-
-    async def _send_all(self, send: Send) -> None:
-        try:
+        async with aclosing(self._events):
             async for text in _kept_alive(self._events):
                 body = text.translate(_LINE_ENDS).encode("utf-8", "replace")
                 await send({"type": "http.response.body", "body": body, "more_body": True})
-        finally:
-            await self._events.aclose()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -123,7 +78,7 @@ async def _kept_alive(events: AsyncGenerator[str, None]) -> AsyncGenerator[str, 
             while not (await asyncio.wait({coming}, timeout=KEEP_ALIVE_S))[0]:
                 yield KEEP_ALIVE
         finally:
-            await _ended(coming)
+            await ended(coming)
         text = coming.result()
         if text is None:
             return
@@ -137,16 +92,16 @@ async def request_events(
     service: TriageService,
     context: RequestContext,
     *,
-    progress: str,
     answered: Callable[[TriageResponse], Awaitable[list[str]]],
     failed: Callable[[dict[str, Any]], str],
+    named: bool = False,
     opening: str = "",
     ending: str = DONE,
 ) -> AsyncGenerator[str, None]:
     """Run one request and yield its events. Closing the generator cancels the work upstream.
 
     Args:
-        progress: form of progress events, as in ``ChatOverrides``. OpenAI's client parses events of any name as chunks.
+        named: progress as named events. Default: as comments, because OpenAI's client parses every event as a chunk.
         opening: events before the work begins.
         ending: end of the stream.
     """
@@ -157,8 +112,8 @@ async def request_events(
         if opening:
             yield opening
         while (facts := await coming.get()) is not None:
-            if progress != "none":
-                yield progress_event(facts, named=progress == "events")
+            text = json.dumps(facts, ensure_ascii=False)
+            yield f"event: {PROGRESS_EVENT}\ndata: {text}\n\n" if named else f": {PROGRESS_EVENT} {text}\n\n"
         for text in await answered(triage_answer(await work)):
             yield text
     except RaydebmError as error:
@@ -169,7 +124,7 @@ async def request_events(
         message = f"internal error; the log has it under request id {context.request_id}"
         yield failed(stream_error(ServiceError(message, 500, "internal")))
     finally:
-        await _ended(work)
+        await ended(work)
     if ending:
         yield ending
 
@@ -180,35 +135,30 @@ def stream_error(error: ServiceError) -> dict[str, Any]:
     return {**body, "status": error.status, "should_retry": should_retry(error)}
 
 
-def progress_event(facts: dict[str, Any], *, named: bool) -> str:
-    """A progress event as text: a named event, or a comment that every SSE client skips."""
-    text = json.dumps(facts, ensure_ascii=False)
-    return f"event: {PROGRESS_EVENT}\ndata: {text}\n\n" if named else f": {PROGRESS_EVENT} {text}\n\n"
-
-
 def event_text(value: dict[str, Any], name: str | None = None) -> str:
     """A server-sent event with a JSON value."""
     data = f"data: {json.dumps(value, ensure_ascii=False)}\n\n"
     return data if name is None else f"event: {name}\n{data}"
 
 
-class _Progress(Watcher):
-    """Facts of a request's progress events."""
+class _Progress(Activity):
+    """An activity that reports its events as facts."""
 
     def __init__(self, context: RequestContext, put: Callable[[dict[str, Any]], None]) -> None:
+        super().__init__()
         self._context, self._put = context, put
-
-    def started(self, context: RequestContext) -> None:
         problem = context.problem
         names = {"request_id": context.request_id, "task": problem.task, "problem_id": problem.problem_id}
-        self._put({"event": "start", **names, "seed": context.seed, "policy": context.policy.to_json()})
+        put({"event": "start", **names, "seed": context.seed, "policy": context.policy.to_json()})
 
     def planned(self, pass_index: int, plan: Affordable, feedback: str | None) -> None:
+        super().planned(pass_index, plan, feedback)
         facts = {"event": "pass", "pass": pass_index, "requested": len(plan.asked), "feedback": feedback}
         counts = {"generators": _by_generator(plan.asked), "over_budget": _by_generator(plan.over_budget)}
         self._put({**facts, **counts})
 
     def arrived(self, candidate: Candidate, done: int, total: int) -> None:
+        super().arrived(candidate, done, total)
         facts = {
             "event": "candidate",
             "pass": candidate.pass_index,
@@ -224,6 +174,7 @@ class _Progress(Watcher):
         self._put({**facts, "text": candidate.text} if self._context.return_candidates else facts)
 
     def scored(self, scored: ScoredCandidate) -> None:
+        super().scored(scored)
         body = candidate_body(scored, self._context.policy.lambda_).model_dump()
         if not self._context.return_candidates:
             body["text"] = None
@@ -232,10 +183,11 @@ class _Progress(Watcher):
     def waved(self, wave: Wave) -> None:
         reason, names = wave.decision.reason, ("num_planned", "num_samples", "num_cancelled")
         facts = {"event": "wave", "pass": wave.pass_index, "wave": wave.number}
-        ended = {"stop_reason": None if reason is None else reason.value, "stop_words": wave.decision.words}
-        self._put({**facts, **{name: getattr(wave, name) for name in names}, **ended})
+        end = {"stop_reason": None if reason is None else reason.value, "stop_words": wave.decision.words}
+        self._put({**facts, **{name: getattr(wave, name) for name in names}, **end})
 
-    def decided(self, record: PassRecord, reason: str) -> None:
+    def decided(self, record: PassRecord, reason: str, beliefs: Sequence[Belief]) -> None:
+        super().decided(record, reason, beliefs)
         self._put({"event": "decision", **pass_body(record).model_dump(), "reason": reason})
 
 
@@ -260,28 +212,25 @@ def triage_routes(service: TriageService) -> APIRouter:
         responses={200: {"content": {"text/event-stream": {}}}},
         openapi_extra=examples_of("triage", service.bundle),
     )
-    async def triage(body: TriageRequest, request: Request) -> TriageResponse | Response:
+    async def triage(body: TriageRequest, request: Request) -> Response:
         """Sample candidates, check and score them, and accept, try again or abstain; returns the full record.
 
         With `stream`, the response is events: `raydebm.progress` during the work, `raydebm.result` with the record (or
         `raydebm.error`), then `[DONE]`."""
         state = request.state
-        overrides = merged_overrides(service.bundle, body)
-        conversation = None if body.messages is None else read_conversation(body.messages)
         context = request_context(
             service.bundle,
-            overrides,
+            merged_overrides(service.bundle, body),
             request_id=state.request_id,
             task_name=body.task,
-            problem=(body.problem or "") if conversation is None else conversation.problem,
-            conversation=conversation,
+            problem=body.problem,
             account=state.account,
             received=state.received,
-            num_choices=body.n,
         )
         if not body.stream:
-            return triage_answer(await while_connected(request, service.triage(context)))
+            answer = triage_answer(await service.triage(context))
+            return Response(answer.model_dump_json(), media_type="application/json")
         failed = partial(event_text, name=ERROR_EVENT)
-        return EventStream(request_events(service, context, progress="events", answered=result, failed=failed))
+        return EventStream(request_events(service, context, answered=result, failed=failed, named=True))
 
     return router

@@ -179,15 +179,15 @@ def promising(bundle_of):
 
 def test_the_services_deadline_voids_a_promise_where_it_binds(triage, slow, promising, texts):
     slow.seconds = lambda request: 0.1
-    assert triage(promising)[0].guarantee.certified is True
+    assert triage(promising)[0].guarantee["certified"] is True
 
     slow.seconds = lambda request: 60.0 if request.generator == "bo" else 0.1
     guarantee = triage(promising)[0].guarantee
-    assert (guarantee.certified, guarantee.reason) == (False, "the deadline left candidates out")
+    assert (guarantee["certified"], guarantee["reason"]) == (False, "the deadline left candidates out")
 
     slow.inner.write, slow.seconds = lambda request: texts["wrong"], lambda request: 1.2
     guarantee = triage(promising)[0].guarantee
-    assert (guarantee.certified, guarantee.reason) == (False, "a limit kept a further pass from being sampled")
+    assert (guarantee["certified"], guarantee["reason"]) == (False, "a limit kept a further pass from being sampled")
 
 
 # ---- money -----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,9 @@ from html.parser import HTMLParser
 import pytest
 
 from raydebm.service.access import Keyring
-from raydebm.service.page import PAGES, page_file, page_paths, static_files
+from raydebm.service.page import FOLDER, PAGES, page_paths, page_text
+
+NAMES = {file.name for file in FOLDER.iterdir()}
 
 
 class Elements(HTMLParser):
@@ -23,7 +25,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture(params=sorted(PAGES))
 def page(request):
-    return page_file(PAGES[request.param], request.param).content.decode()
+    return page_text(request.param)
 
 
 def test_every_page_and_file_is_there_without_a_key_and_no_data_is(bundle, client_of):
@@ -71,20 +73,20 @@ def test_a_page_has_no_inline_script_and_no_inline_style(page):
 def test_every_file_that_a_page_names_is_there(page):
     named = {value.removeprefix("static/") for _, attrs in Elements(page).tags for name in ("href", "src")
              if (value := attrs.get(name, "")).startswith("static/")}  # fmt: skip
-    assert named <= set(static_files())
+    assert named <= NAMES
 
 
-@pytest.mark.parametrize("name", sorted(name for name in static_files() if name.endswith(".js")))
+@pytest.mark.parametrize("name", sorted(name for name in NAMES if name.endswith(".js")))
 def test_scripts_import_each_other_only_and_never_set_markup(name):
-    text = static_files()[name].content.decode()
+    text = (FOLDER / name).read_text()
     imported = re.findall(r'from "([^"]+)"', text)
-    assert {module.removeprefix("./") for module in imported} <= set(static_files())
+    assert {module.removeprefix("./") for module in imported} <= NAMES
     for banned in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
         assert banned not in text
 
 
-@pytest.mark.parametrize("name", sorted(name for name in static_files() if name.endswith(".css")))
+@pytest.mark.parametrize("name", sorted(name for name in NAMES if name.endswith(".css")))
 def test_styles_load_nothing(name):
-    text = static_files()[name].content.decode()
+    text = (FOLDER / name).read_text()
     assert "@import" not in text
     assert "url(" not in text

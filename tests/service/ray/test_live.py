@@ -39,7 +39,7 @@ def test_concurrent_requests_are_scored_in_fewer_batches(live_service, puzzle, h
 
     async def ask_together(count):
         async with httpx.AsyncClient(timeout=240, headers=HEADERS) as client:
-            url, body = f"{live_service.url}/v1/score", {"text_1": puzzle, "text_2": ["a", "b"]}
+            url, body = f"{live_service.url}/v1/score", {"problem": puzzle, "candidates": ["a", "b"]}
             return await asyncio.gather(*(client.post(url, json=body) for _ in range(count)))
 
     for _ in range(20):

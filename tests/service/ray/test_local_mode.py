@@ -56,7 +56,7 @@ def live_client(live_run, live_backend):
 def test_scores_are_the_ensembles_own(live_client, live_run, puzzle, texts):
     scorer = EnsembleScorer.load(f"{live_run}/scorer", device="cpu", dtype="float32")
     direct = scorer.score([(puzzle, texts["right"])])[0]
-    entry = live_client("/v1/score", {"text_1": puzzle, "text_2": texts["right"]}).json()["data"][0]
+    entry = live_client("/v1/score", {"problem": puzzle, "candidates": [texts["right"]]}).json()["data"][0]
     assert entry["members"] == pytest.approx(direct.members, abs=1e-5)
     assert entry["score"] == pytest.approx(-sum(direct.members) / 2, abs=1e-5)
     assert entry["num_tokens"] == direct.num_tokens

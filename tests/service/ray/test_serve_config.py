@@ -12,8 +12,6 @@ from ray.serve.schema import (
     ServeDeploySchema,
 )
 
-from raydebm.errors import ConfigError
-from raydebm.service.ray.app import read_serve_config
 from raydebm.service.ray.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.service.ray.ingress import CHANGEABLE, REVISION, TriageIngress
 from raydebm.service.settings import ANSWER_S, REQUEST_TIMEOUT_S, AppArgs
@@ -95,18 +93,3 @@ def test_every_queue_has_a_limit_and_every_replica_a_health_check(config):
     for deployment in config["applications"][0]["deployments"]:
         assert deployment["max_queued_requests"] > 0
         assert deployment["health_check_period_s"] > 0
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("applications: []\napplications: [{}]", "key 'applications' is given twice, in lines 1 and 2"),
-        ("applications: [", "is not YAML"),
-        ("applications: []", "has no applications"),
-    ],
-)
-def test_a_configuration_that_cannot_be_read_is_named(tmp_path, text, words):
-    path = tmp_path / "serve_config.yaml"
-    path.write_text(text)
-    with pytest.raises(ConfigError, match=f"Serve configuration '{path}':? {words}"):
-        read_serve_config(path)

@@ -32,7 +32,7 @@ def read_until(client, is_enough):
 
 REQUESTS = {
     "chat": ("/v1/chat/completions", {}),
-    "silent stream": ("/v1/chat/completions", {"stream": True, "raydebm": {"progress": "none"}}),
+    "stream": ("/v1/chat/completions", {"stream": True}),
     "triage": ("/v1/triage", None),
 }
 

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from hand_written_run import PUZZLE
 
 from raydebm.errors import (
     CheckpointError,
@@ -69,33 +70,35 @@ def test_a_scorer_that_times_out_is_no_deadline_of_the_request(run_virtually):
 
 
 @pytest.mark.parametrize(("own_ms", "most_s", "ended_s"), [(2000, 240.0, 2.0), (None, 3.0, 3.0), (9000, 3.0, 3.0)])
-def test_scoring_has_a_deadline(slow_scorer, run_virtually, own_ms, most_s, ended_s, bundle_of):
+def test_scoring_has_a_deadline(slow_scorer, run_virtually, own_ms, most_s, ended_s, bundle_of, puzzle):
     service = TriageService(bundle_of(max_deadline_s=most_s), slow_scorer)
 
     async def work():
         with pytest.raises(ServiceError, match="were not scored within") as caught:
-            await get_scores(service, ScoreRequest(text_1="p", text_2="a", deadline_ms=own_ms), request_id="r")
+            await get_scores(
+                service, ScoreRequest(problem=puzzle, candidates=["a"], deadline_ms=own_ms), request_id="r"
+            )
         return caught.value.status, caught.value.code, asyncio.get_running_loop().time()
 
     assert run_virtually(work()) == (504, "deadline_exceeded", ended_s)
 
 
-def test_the_texts_of_a_request_are_limited_together(bundle_of, client_of):
-    bundle = replace(bundle_of(), max_score_tokens=100)
-    limited = client_of(bundle)
-    body = {"text_1": "p" * 30, "text_2": ["a" * 10] * 10}  # 400 characters, 100 tokens
+def test_the_texts_of_a_request_are_limited_together(bundle_of, client_of, puzzle):
+    size = 10 * (len(puzzle) + 10)
+    limited = client_of(replace(bundle_of(), max_score_tokens=size // 4))
+    body = {"problem": puzzle, "candidates": ["a" * 10] * 10}
     assert limited.post("/v1/score", body).status_code == 200
-    reply = limited.post("/v1/score", {**body, "text_2": ["a" * 10] * 11})
+    reply = limited.post("/v1/score", {**body, "candidates": ["a" * 10] * 9 + ["a" * 14]})
     assert (reply.status_code, reply.json()["error"]["code"]) == (413, "too_many_tokens")
-    assert "about 110 tokens; at most 100" in reply.json()["error"]["message"]
+    assert f"about {size // 4 + 1} tokens; at most {size // 4}" in reply.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
     ("path", "body"),
     [
-        ("/v1/rerank", {"query": "which?", "documents": ["good", "bad"]}),
-        ("/v1/score", {"text_1": "which?", "text_2": ["good", "bad"]}),
-        ("/get_reward", {"query": ["good", "bad"], "prompts": ["which?", "what?"]}),
+        ("/v1/rerank", {"query": PUZZLE, "documents": ["good", "bad"]}),
+        ("/v1/score", {"problem": PUZZLE, "candidates": ["good", "bad"]}),
+        ("/get_reward", {"query": ["good", "bad"], "prompts": [PUZZLE, f"{PUZZLE} 2"]}),
     ],
 )
 def test_the_time_before_the_route_counts_for_its_deadline(backend, client_of, monkeypatch, path, body, bundle_of):

@@ -57,7 +57,7 @@ def ask_for(bundle, puzzle):
     """Makes the request of one sample."""
 
     def make(generator, sample_index):
-        problem = bundle.task("knights_knaves").problem_from_text(puzzle)
+        problem = bundle.task.problem_from_text(puzzle)
         messages, samples = ({"role": "user", "content": puzzle},), range(sample_index, sample_index + 1)
         (request,) = requests_for(
             problem, messages, generator=generator, sampling=Sampling(max_tokens=64), samples=samples, run_seed=1
