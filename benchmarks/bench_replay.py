@@ -30,9 +30,8 @@ from raydebm.records import (
     Violation,
 )
 from raydebm.service.store.reader import DecisionReader, Filter
-from raydebm.service.store.record import DecisionRecord, new_record_id
+from raydebm.service.store.record import DecisionRecord, DecisionWriter, RecordsArgs, new_record_id
 from raydebm.service.store.stored_replay import Changes, ReplayTally, replay_stored
-from raydebm.service.store.writer import DecisionWriter, RecordsArgs
 
 POLICY = Policy()
 POSTERIOR = Posterior(weights=dict.fromkeys(TERMS, 0.3), context_weights=dict.fromkeys(CONTEXT, 0.1), num_problems=100)
@@ -167,7 +166,7 @@ def main() -> None:
     started = time.perf_counter()
     reader.page(limit=50)
     print(f"{'the first list of a process':<40} {1000 * (time.perf_counter() - started):8.1f} ms")
-    strict = Filter(decision="abstain", task="task1", min_sigma=1.6)
+    strict = Filter(decision="abstain", task="task1", generator="generator1")
     some_id = reader.page(limit=1, offset=arguments.records // 2).data[0].record_id
     for name, work in {
         "newest 50": lambda: reader.page(limit=50),

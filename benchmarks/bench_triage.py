@@ -36,8 +36,7 @@ from ray.util.state import list_actors
 from raydebm.generators.endpoint.vllm import free_port
 from raydebm.run.directory import RunDir
 from raydebm.scorer.ensemble import EnsembleScorer
-from raydebm.service.ray.app import start_local
-from raydebm.service.ray.shutdown import stop_serve
+from raydebm.service.ray.app import start_local, stop_serve
 from raydebm.service.settings import AppArgs
 
 Handle: TypeAlias = "DeploymentHandle[Any]"

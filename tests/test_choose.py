@@ -22,8 +22,7 @@ from raydebm.errors import CheckpointError, ConfigError, ScoringError, TaskDataE
 from raydebm.generators.requests import answered
 from raydebm.records import Candidate, Decision, Energies
 from raydebm.run.directory import RunDir
-from raydebm.service.core.request import request_context
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService, request_context
 from raydebm.service.routes.bodies import ChatRequest
 from raydebm.service.routes.chat import chat_context
 from raydebm.service.settings import AppArgs, Overrides, load_bundle

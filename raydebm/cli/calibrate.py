@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from raydebm.decision.calibration.policy_fit import PolicyFit
     from raydebm.decision.policy import Policy
     from raydebm.run.directory import RunDir
-    from raydebm.service.feedback.recertify import Origin, OutcomeSample
+    from raydebm.service.feedback import Origin, OutcomeSample
     from raydebm.service.store.reader import Filter
 
 
@@ -180,7 +180,7 @@ def _run_of(recipe: "Recipe") -> "RunDir":
 
 def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
     from raydebm.run.ensemble_file import holds_ensemble, read_ref
-    from raydebm.service.feedback.recertify import Origin
+    from raydebm.service.feedback import Origin
     from raydebm.tasks import task_of
 
     run = _run_of(recipe)
@@ -198,7 +198,7 @@ def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force
     """Certify the run's policy on stored outcomes, write it to the run, and describe the data."""
     from raydebm.decision.policy_file import read_policy
     from raydebm.run.fingerprints import why_not_current
-    from raydebm.service.feedback.recertify import outcome_sample, recertified, source_of
+    from raydebm.service.feedback import outcome_sample, recertified, source_of
     from raydebm.service.store.reader import DecisionReader
 
     recipe = asked.with_guarantee

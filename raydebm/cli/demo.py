@@ -131,8 +131,7 @@ def _right_candidates(pipeline: "Pipeline") -> frozenset[str]:
 
 def _ask_service(run_dir: str, port: int, task: str, examples: Mapping[Kind, Example]) -> dict[str, Any]:
     """Serve the run, ask it the examples' problems, and return the decisions by kind."""
-    from raydebm.service.ray.app import start_local
-    from raydebm.service.ray.shutdown import stop_serve
+    from raydebm.service.ray.app import start_local, stop_serve
     from raydebm.service.settings import AppArgs
 
     console.rule("the service")

@@ -33,8 +33,7 @@ def import_decisions(
     """
     from raydebm.config import load_recipe
     from raydebm.run.addresses import resolved
-    from raydebm.service.feedback import labelled_decisions
-    from raydebm.service.feedback.run_folder import write_run
+    from raydebm.service.feedback import labelled_decisions, write_run
     from raydebm.service.store.reader import DecisionReader
     from raydebm.tasks import task_of
 

@@ -175,8 +175,8 @@ def _show_tally(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) 
         rows = {str(new): count}
         if new is Decision.REGENERATE:
             rows = {"would sample a pass or wave that is not recorded": count}
-        elif old is new is Decision.ACCEPT and tally.num_other_answer:
-            other = tally.num_other_answer
+        elif old is new is Decision.ACCEPT and tally.counts["other_answer"]:
+            other = tally.counts["other_answer"]
             rows = {"accept, the same answer": count - other, "accept, another answer": other}
         for words, number in rows.items():
             table.add_row(str(old), words, f"{number:,}", f"{number / tally.num_decisions:.1%}")
@@ -190,23 +190,24 @@ def _tally_lines(tally: "ReplayTally", changes: "Changes", *, with_labels: bool)
     total = tally.num_decisions
     unknown = f"; {tally.num_pass_missing:,} are unknown" if tally.num_pass_missing else ""
     yield f"changed: {tally.num_changed:,} of {total:,} ({tally.num_changed / total:.1%}){unknown}"
-    low, high = tally.num_accepted_at_least / total, tally.num_accepted_at_most / total
+    least = tally.num_accepted(1)
+    low, high = least / total, (least + tally.num_pass_missing) / total
     after = f"{low:.1%}" if low == high else f"between {low:.1%} and {high:.1%}"
-    yield f"coverage (share accepted): {tally.num_accepted_before / total:.1%} recorded, {after} again"
-    used = (tally.candidates_before / total, tally.candidates_after / total)
+    yield f"coverage (share accepted): {tally.num_accepted(0) / total:.1%} recorded, {after} again"
+    used = (tally.counts["candidates_before"] / total, tally.counts["candidates_after"] / total)
     yield f"candidates per decision: {used[0]:.2f} recorded, {used[1]:.2f} again"
     if with_labels:
-        before = _accuracy(tally.correct_before, tally.labeled_before)
-        again = _accuracy(tally.correct_after, tally.labeled_after)
+        before = _accuracy(tally.counts["correct_before"], tally.counts["labeled_before"])
+        again = _accuracy(tally.counts["correct_after"], tally.counts["labeled_after"])
         yield f"accuracy of accepted answers: {before} recorded, {again} again"
         yield from _test_lines(tally)
-    if tally.num_promised:
-        yield f"promise: certified for the policy of {tally.num_promised:,} of {total:,} decisions"
+    if promised := tally.counts["promised"]:
+        yield f"promise: certified for the policy of {promised:,} of {total:,} decisions"
     elif changes.policy is not None and changes.policy.guarantee is not None:
         yield "promise: none; what is different here was not certified"
-    if tally.num_inexact:
+    if inexact := tally.counts["inexact"]:
         yield (
-            f"{tally.num_inexact:,} rest on a recorded pass that answered feedback about another candidate than would "
+            f"{inexact:,} rest on a recorded pass that answered feedback about another candidate than would "
             "have been selected"
         )
     if changes.budget is not None:

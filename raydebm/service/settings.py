@@ -25,7 +25,7 @@ from raydebm.run.addresses import is_packaged, is_url, run_address
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import CheckpointRef, fingerprint_of, read_ensemble_file, reasoning_of
 from raydebm.service.spending import Ceilings, no_prices, within_ceilings
-from raydebm.service.store.writer import RecordsArgs
+from raydebm.service.store.record import RecordsArgs
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 

@@ -9,8 +9,7 @@ from ray import serve
 from ray.serve._private.api import serve_start
 from ray.serve.schema import ServeDeploySchema
 
-from raydebm.service.ray.app import failures, is_listening, started
-from raydebm.service.ray.shutdown import stop_serve
+from raydebm.service.ray.app import failures, is_listening, started, stop_serve
 
 
 def configured(path, *, port, **args):

@@ -21,8 +21,7 @@ from raydebm.records import (
 from raydebm.service.access import load_keyring
 from raydebm.service.store.outcomes import ReportedOutcome, content_of
 from raydebm.service.store.reader import DecisionReader
-from raydebm.service.store.record import DecisionRecord, new_record_id
-from raydebm.service.store.writer import DecisionWriter, RecordsArgs
+from raydebm.service.store.record import DecisionRecord, DecisionWriter, RecordsArgs, new_record_id
 from raydebm.tasks import get_task
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)

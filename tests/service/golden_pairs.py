@@ -26,10 +26,10 @@ from raydebm.decision.policy import Policy
 from raydebm.errors import ResourceError
 from raydebm.run.directory import RunDir
 from raydebm.service.access import load_keyring
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings import AppArgs, load_bundle
-from raydebm.service.store.writer import DecisionWriter
+from raydebm.service.store.record import DecisionWriter
 
 FOLDER = Path(__file__).parent / "golden"
 LIMITS = {"max_problem_chars": 2000, "max_candidate_chars": 2000}

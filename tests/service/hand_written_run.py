@@ -16,7 +16,7 @@ from raydebm.errors import ServiceError
 from raydebm.generators.requests import TokenUsage, answered, unanswered
 from raydebm.records import Energies
 from raydebm.run.directory import RunDir
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.tasks import get_task
@@ -52,7 +52,7 @@ USAGE = TokenUsage(prompt_tokens=10, completion_tokens=5, cost_usd=0.5)
 
 @dataclass
 class HandWritten:
-    """A backend (``core.triage.Backend``) that writes, for each request, what ``write`` says."""
+    """A backend (``core.Backend``) that writes, for each request, what ``write`` says."""
 
     write: object = lambda request: RIGHT
     """request -> text, or None for a failed request, or an exception to raise."""

@@ -14,8 +14,7 @@ from tiny_service_run import recorded_passes
 
 from raydebm.decision.policy import Policy
 from raydebm.run.tables import CANDIDATES
-from raydebm.service.ray.app import start_local
-from raydebm.service.ray.shutdown import stop_serve
+from raydebm.service.ray.app import start_local, stop_serve
 from raydebm.service.settings import AppArgs
 from raydebm.tasks import task_of
 

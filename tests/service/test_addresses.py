@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from raydebm.service.access import ApiKey, Keyring
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService
 from raydebm.service.routes.application import create_app
-from raydebm.service.store.writer import DecisionWriter
+from raydebm.service.store.record import DecisionWriter
 
 HOST = "metadata.probe.invalid"
 FILE = "/etc/probe-of-a-client"

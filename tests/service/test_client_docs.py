@@ -14,13 +14,13 @@ import yaml
 from ray import serve
 
 from raydebm.run.directory import RunDir
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService
 from raydebm.service.ray.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
 from raydebm.service.ray.handles import HandleBackend
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings import AppArgs, load_bundle
-from raydebm.service.store.writer import DecisionWriter
-from raydebm_client import AsyncRaydebm, Progress, Raydebm, ServiceError
+from raydebm.service.store.record import DecisionWriter
+from raydebm_client import AsyncRaydebm, Progress, Raydebm
 
 WHERE = "http://127.0.0.1:8000"
 BLOCK = re.compile(r"(?:<!-- service: (\w+) -->\n)?```python\n(.*?)```", re.DOTALL)
@@ -127,8 +127,3 @@ def test_a_stream_ends_with_the_result_that_triage_gives(connected, puzzle):
 def test_both_clients_have_the_same_methods():
     public = {name for name in vars(Raydebm) if not name.startswith("_")}
     assert public == {name for name in vars(AsyncRaydebm) if not name.startswith("_")}
-
-
-def test_an_error_names_the_request(connected):
-    with pytest.raises(ServiceError, match=r"HTTP 422, request [0-9a-f]{32}"):
-        connected.triage("Not a puzzle.", task="knights_knaves")

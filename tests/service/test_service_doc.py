@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from raydebm.service.access import load_keyring
-from raydebm.service.ray import metrics
+from raydebm.service.ray import ingress
 from raydebm.service.settings import AppArgs, ChatOverrides
 
 
@@ -51,9 +51,9 @@ def test_every_metric_is_listed(text, monkeypatch):
     class Counting(Recorder):
         pass
 
-    monkeypatch.setattr(metrics, "Counter", Counting)
-    monkeypatch.setattr(metrics, "Gauge", Recorder)
-    monkeypatch.setattr(metrics, "Histogram", Recorder)
-    metrics.RayMeter()
+    monkeypatch.setattr(ingress, "Counter", Counting)
+    monkeypatch.setattr(ingress, "Gauge", Recorder)
+    monkeypatch.setattr(ingress, "Histogram", Recorder)
+    ingress.RayMeter()
     assert len(names) == 12
     assert {name for name in names if f"`{name}`" not in text} == set()

@@ -10,7 +10,7 @@ from raydebm.run.ensemble_file import CheckpointRef
 from raydebm.service.access import ENVIRONMENT
 from raydebm.service.ray import app as app_module
 from raydebm.service.ray import deployments
-from raydebm.service.store.writer import DecisionWriter
+from raydebm.service.store.record import DecisionWriter
 from raydebm.tasks.answers import find_number
 
 

@@ -94,21 +94,11 @@ class ErrorWatch:
         return watch
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspension:
-    """Whether a guarantee is suspended. A suspension changes no decision."""
-
-    suspended: bool = False
-    reason: str | None = None
-    """One sentence with the numbers. None if the guarantee is not suspended."""
-
-
-def suspension_of(errors: ErrorWatch) -> Suspension:
-    """Suspension by an alarm, with the reason."""
-    if errors.alarmed_at is not None:
-        reason = (
-            f"{errors.num_wrong} of {errors.num} reported answers are wrong, which contradicts an error rate of at "
-            f"most {errors.alpha:g} (alarm after {errors.alarmed_at} outcomes, false alarms at most {errors.delta:g})"
-        )
-        return Suspension(suspended=True, reason=reason)
-    return Suspension()
+def suspension_of(errors: ErrorWatch) -> str | None:
+    """Reason of a suspension by an alarm, with the numbers; None without one. A suspension changes no decision."""
+    if errors.alarmed_at is None:
+        return None
+    return (
+        f"{errors.num_wrong} of {errors.num} reported answers are wrong, which contradicts an error rate of at most "
+        f"{errors.alpha:g} (alarm after {errors.alarmed_at} outcomes, false alarms at most {errors.delta:g})"
+    )

@@ -6,16 +6,21 @@
 import errno
 import logging
 import os
+import signal
 import socket
+import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any, TypeVar
 
 import ray
 from ray import serve
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 from ray.serve.config import HTTPOptions
+from ray.serve.context import _disconnect, _get_global_client
 from ray.serve.exceptions import RayServeException
 from ray.serve.schema import ApplicationStatus, DeploymentStatusOverview, LoggingConfig, ProxyStatus, ServeStatus
 
@@ -32,7 +37,6 @@ from raydebm.service.ray.deployments import (
 )
 from raydebm.service.ray.ingress import TriageIngress
 from raydebm.service.ray.proxy import PROXY_MIDDLEWARES, PROXY_SETTING
-from raydebm.service.ray.shutdown import close_application, drain, end_serve_run, interrupted_by_signals, stop_serve
 from raydebm.service.settings import AppArgs, load_gateway, parse_args, request_timeout_s
 
 log = logging.getLogger(__name__)
@@ -49,17 +53,15 @@ T = TypeVar("T")
 def build(args: dict[str, Any]) -> serve.Application:
     """Build the application for Serve, which calls this in a task of its controller.
 
-    For any other exception Serve prints the traceback three times, and ``serve run FILE`` hangs.
+    For any other exception Serve prints the traceback three times.
 
     Raises:
-        RayServeException: the arguments or a run directory are wrong. ``serve run`` of the file has been ended.
+        RayServeException: the arguments or a run directory are wrong.
     """
     try:
         return application_of(parse_args(args))
     except RaydebmError as error:
-        message = in_one_line(str(error), limit=2000)
-        end_serve_run(args, message, import_path=f"{__name__}:{build.__name__}")
-        raise RayServeException(message) from None
+        raise RayServeException(in_one_line(str(error), limit=2000)) from None
 
 
 def application_of(args: AppArgs) -> serve.Application:
@@ -245,3 +247,98 @@ def _connect() -> None:
         logging_level=logging.WARNING,
         remedy="Try again where the machine is busy, or start Ray yourself (`ray start --head`) and set RAY_ADDRESS",
     )
+
+
+# ---- shutdown -------------------------------------------------------------------------------------------------------
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+POLL_S = 0.25
+ANSWER_TIMEOUT_S = 10.0
+"""Longest time for the ingress replicas to report their open requests."""
+QUIET_POLLS = 3
+"""Idle polls before the service ends: the proxy still sends the last bytes of the last answer."""
+
+
+STOP_TIMEOUT_S = 60.0
+STOP_PAUSE_S = 1.0
+
+
+def stop_serve(*, limit_s: float = STOP_TIMEOUT_S) -> None:
+    """End Serve on this Ray and wait until its controller is gone. Its proxies end first, which cuts off open requests.
+
+    ``serve.shutdown`` waits for a call that is never answered, because the controller ends first, and Ray prints it as
+    a failed task. This sends the call and polls the controller's name until it is free.
+    """
+    client: Any = _get_global_client(raise_if_no_controller_running=False)
+    if client is None:
+        return
+    client.shutdown_cached_handles()
+    with suppress(RayActorError):
+        ray.get(client._controller.graceful_shutdown.remote(wait=False), timeout=limit_s)
+    deadline = time.monotonic() + limit_s
+    while _is_running() and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    if _is_running():
+        log.warning("Serve did not end within %g s; see the controller's log", limit_s)
+    forget: Any = _disconnect
+    forget()
+
+
+def _is_running() -> bool:
+    try:
+        ray.get_actor(SERVE_CONTROLLER_NAME, namespace=SERVE_NAMESPACE)
+    except ValueError:
+        return False
+    return True
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt in the main thread on SIGINT and on SIGTERM, whatever the previous handlers.
+
+    A shell script's ``&`` makes a program ignore SIGINT, and Ray's own handler of SIGTERM ends the cluster at once. Has
+    no effect outside the main thread, where Python sets no handlers.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _interrupt) for number in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def drain(count_open: Callable[[], int], *, limit_s: float) -> int:
+    """Wait until no request is open. Returns the number still open at the limit."""
+    deadline, num_quiet = time.monotonic() + limit_s, 0
+    while True:
+        num_open = count_open()
+        num_quiet = 0 if num_open else num_quiet + 1
+        if num_quiet == QUIET_POLLS or time.monotonic() >= deadline:
+            return num_open
+        time.sleep(POLL_S)
+
+
+def close_application(name: str, ingress: str) -> Callable[[], int]:
+    """A counter for ``drain``: closes every ingress replica of an application and sums up their open requests."""
+    handle = serve.get_deployment_handle(ingress, name)
+    known_by = time.monotonic() + ANSWER_TIMEOUT_S
+
+    def count_open() -> int:
+        try:
+            return sum(handle.broadcast("close").results(timeout_s=ANSWER_TIMEOUT_S))
+        except (RayError, RayServeException, TimeoutError) as error:
+            # A new handle does not know its replicas yet: an empty list does not mean that there are none.
+            if not handle.running_replicas_populated() and time.monotonic() < known_by:
+                return 1
+            # A replica that is gone has no open requests; one that is too busy to answer has some.
+            log.warning("an ingress replica did not report its open requests: %s", error)
+            return 1 if isinstance(error, TimeoutError) else 0
+
+    return count_open

@@ -74,7 +74,7 @@ async def persistently(
 
 
 class HandleBackend:
-    """``core.triage.Backend`` over deployment handles."""
+    """``core.Backend`` over deployment handles."""
 
     def __init__(
         self,

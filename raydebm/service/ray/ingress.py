@@ -11,21 +11,20 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 from ray import serve
 from ray.serve.handle import DeploymentHandle
-from starlette.routing import BaseRoute
+from ray.util.metrics import Counter, Gauge, Histogram
 from starlette.types import Receive, Scope, Send
 
 from raydebm import tracing
 from raydebm.errors import ConfigError, RaydebmError
 from raydebm.records import GC_THRESHOLD
 from raydebm.service.access import Intake, load_keyring
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import Meter, TriageService
 from raydebm.service.logs import configure_logs, redact
 from raydebm.service.ray.handles import HandleBackend
-from raydebm.service.ray.metrics import RayMeter
 from raydebm.service.routes.application import create_app
 from raydebm.service.routes.stored import claim_monitor
 from raydebm.service.settings import AppArgs, Bundle, load_gateway
-from raydebm.service.store.writer import writer_of
+from raydebm.service.store.record import writer_of
 
 log = logging.getLogger(__name__)
 
@@ -80,27 +79,17 @@ def check_same_evidence(running: Bundle, wanted: Bundle) -> None:
 
 
 class Exchangeable:
-    """An ASGI application that can be replaced while requests run."""
+    """An ASGI application that can be replaced while requests run. Serve reads its ``routes``, whose patterns label its
+    metrics, and ``router``."""
 
     def __init__(self, app: FastAPI) -> None:
-        self._app = app
+        self.app = app
 
-    def replace(self, app: FastAPI) -> None:
-        """Route new requests to another application."""
-        self._app = app
-
-    @property
-    def routes(self) -> list[BaseRoute]:
-        """The application's routes, whose patterns label Serve's metrics."""
-        return self._app.routes
-
-    @property
-    def router(self) -> Any:
-        """The FastAPI application's router, which Serve reads."""
-        return self._app.router
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.app, name)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
+        await self.app(scope, receive, send)
 
 
 @serve.ingress()
@@ -175,11 +164,11 @@ class TriageIngress:
             is_ours = isinstance(error, RaydebmError)
             words = str(error) if is_ours else type(error).__name__
             self._refusal = f"the last change was refused, and everything is as before it: {words}"
-            self._meter.reloaded("refused")
+            self._meter.count("reloads", outcome="refused")
             log.error("change refused", exc_info=not is_ours, extra={"facts": {"reason": words}})
         else:
             self._refusal = None
-            self._meter.reloaded("applied")
+            self._meter.count("reloads", outcome="applied")
             log.info("changed", extra={"facts": {"versions": dict(self._service.bundle.versions)}})
 
     async def _change(self) -> None:
@@ -211,11 +200,11 @@ class TriageIngress:
         app = create_app(self._service, keyring=self._keyring, intake=self._intake)
         if self._app is None:
             self._app = Exchangeable(app)
-        self._app.replace(app)
+        self._app.app = app
         return self._app
 
     async def close(self) -> int:
-        """Refuse new requests. Returns the number of open ones (see ``shutdown.drain``)."""
+        """Refuse new requests. Returns the number of open ones (see ``app.drain``)."""
         self._intake.is_closed = True
         return self._intake.num_open
 
@@ -231,3 +220,44 @@ class TriageIngress:
         if records is not None:
             records.close()
         tracing.flush_tracing()
+
+
+SECONDS: list[float] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300]
+SIGMAS: list[float] = [0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2, 3, 5]
+
+
+class RayMeter(Meter):
+    """The meter of an ingress replica: Prometheus metrics, which Ray exports on every node's metrics port, prefixed
+    ``ray_``. Labels have few values: tasks, generators, routes; never a problem, a key or a request."""
+
+    def __init__(self) -> None:
+        def counter(name: str, description: str, *labels: str) -> Counter:
+            return Counter(f"raydebm_{name}", description, labels)
+
+        self._counters = {
+            "requests": counter("requests", "HTTP requests", "route", "status"),
+            "decisions": counter("decisions", "Decisions, by who wrote the answer", "task", "decision", "generator"),
+            "failures": counter("failures", "Triages without a decision", "task", "status", "code"),
+            "candidates": counter("candidates", "Candidates sampled", "generator", "outcome"),
+            "tokens": counter("tokens", "Tokens of candidates", "generator", "kind"),
+            "cost_usd": counter("cost_usd", "Cost of candidates in US dollars", "generator"),
+            "outcomes": counter("outcomes", "Outcomes that were reported", "task", "decision", "outcome"),
+            "reloads": counter("reloads", "Changes of policy, adapters or limits", "outcome"),
+        }
+        self._histograms = {
+            "request_seconds": Histogram("raydebm_request_seconds", "Duration of HTTP requests", SECONDS, ("route",)),
+            "sigma": Histogram("raydebm_sigma", "Sigma of the selected candidate", SIGMAS, ("task",)),
+        }
+        self._gauges = {
+            "requests_waiting": Gauge("raydebm_requests_waiting", "Requests that wait in an ingress replica"),
+            "claim_suspended": Gauge("raydebm_claim_suspended", "1 while a promise is suspended, else 0", ("policy",)),
+        }
+
+    def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        self._counters[name].inc(amount, labels)
+
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        self._histograms[name].observe(value, labels)
+
+    def set(self, name: str, value: float, **labels: str) -> None:
+        self._gauges[name].set(value, labels)

@@ -11,8 +11,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from raydebm.service.access import REQUEST_ID_PATTERN
-from raydebm.service.error_form import RETRY_AFTER_S, error_body
+from raydebm.service.access import REQUEST_ID_PATTERN, RETRY_AFTER_S, error_body
 
 PROXY_SETTING = "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH"
 PROXY_MIDDLEWARES = "raydebm.service.ray.proxy:proxy_middlewares"

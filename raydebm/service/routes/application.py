@@ -6,9 +6,8 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from raydebm import __version__
-from raydebm.service.access import PUBLIC_PATHS, Guard, Intake, Keyring
-from raydebm.service.core.triage import TriageService
-from raydebm.service.error_form import error_response, http_error, validation_error
+from raydebm.service.access import PUBLIC_PATHS, Guard, Intake, Keyring, error_response, http_error, validation_error
+from raydebm.service.core import TriageService
 from raydebm.service.page import page_paths, page_routes, static_files
 from raydebm.service.routes.chat import chat_routes
 from raydebm.service.routes.openapi import ERRORS, describe

@@ -17,8 +17,17 @@ from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.fields import to_review
 from raydebm.errors import ServiceError
 from raydebm.records import Energies, FieldBelief, PassRecord, ScoredCandidate, Violation
-from raydebm.service.core.request import ROLES, Conversation, ProblemBody
-from raydebm.service.core.triage import NO_ANSWER, NO_ENERGY, GeneratorUse, TriageResult, finite_or_none, stop_totals
+from raydebm.service.core import (
+    NO_ANSWER,
+    NO_ENERGY,
+    ROLES,
+    Conversation,
+    GeneratorUse,
+    ProblemBody,
+    TriageResult,
+    finite_or_none,
+    stop_totals,
+)
 from raydebm.service.logs import redact
 from raydebm.service.settings import (
     SEED_LIMIT,

@@ -19,8 +19,7 @@ from fastapi.responses import JSONResponse, Response
 
 from raydebm.errors import ConstraintError, ServiceError
 from raydebm.records import well_formed
-from raydebm.service.core.request import ProblemBody, RequestContext, request_context
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import ProblemBody, RequestContext, TriageService, request_context
 from raydebm.service.routes.bodies import (
     ChatRequest,
     ResponseFormat,

@@ -8,7 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from raydebm.service.core.request import ROLES
+from raydebm.service.core import ROLES
 from raydebm.service.routes.bodies import TEXT_PARTS, ErrorBody, model_ids
 from raydebm.service.settings import Bundle
 
@@ -75,7 +75,6 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             {"role": "system", "content": "Explain your answer in one sentence."},
             {"role": "user", "content": [{"type": "text", "text": PUZZLE}]},
         ],
-        "n": 2,
         "raydebm": {"num_samples": 2, "on_abstain": "best", "return_candidates": True},
     },
     "responses": {"model": MODEL, "input": PUZZLE, "max_output_tokens": 512},

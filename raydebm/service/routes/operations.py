@@ -5,6 +5,7 @@ Does not know: Ray. The table of problems has no gold, and the table of gold is 
 
 import asyncio
 import random
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -15,23 +16,12 @@ from raydebm.errors import PoolError, RaydebmError, ServiceError
 from raydebm.records import Problem
 from raydebm.run.directory import RunDir
 from raydebm.scorer.pairs import held_out
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService
 from raydebm.service.logs import redact
 from raydebm.service.settings import MAX_PASSES, MAX_SAMPLES, Bundle
-from raydebm.service.store.writer import DecisionWriter
+from raydebm.service.store.record import DecisionWriter
 
 MAX_INDEX = 2**31 - 1
-
-
-class RequestLimits(BaseModel):
-    """Limits of one request."""
-
-    max_passes: int
-    max_samples: int
-    """Candidates of one generator in pass 1."""
-    max_regenerate: int
-    """Candidates of a later pass."""
-    max_problem_chars: int
 
 
 class OptionsBody(BaseModel):
@@ -46,15 +36,12 @@ class OptionsBody(BaseModel):
     """Names over all tasks."""
     generators_of: dict[str, list[str]]
     """Names by task."""
-    num_samples: dict[str, int]
-    """Candidates of each generator in pass 1. If several runs use a name, the first run's."""
     seed: int
-    limits: RequestLimits
+    limits: dict[str, int]
+    """Largest ``max_passes``, ``max_samples`` (of a generator in pass 1), ``max_regenerate`` (of a later pass) and
+    ``max_problem_chars`` of a request."""
     num_problems: int
     """Number of problems of the run's test split that ``/v1/problems`` can show; 0 if there are none."""
-    stores_decisions: bool
-    """True if decisions are stored and appear in ``/v1/decisions`` after a moment."""
-    versions: dict[str, str]
 
 
 class SampleProblem(BaseModel):
@@ -65,40 +52,6 @@ class SampleProblem(BaseModel):
     task: str
     problem: dict[str, Any]
     """``prompt``, ``data``, ``problem_id``, ``difficulty``, and ``kind`` where it is known."""
-
-
-class Samples:
-    """The runs' test problems, read on the first request; a run's problems never change."""
-
-    def __init__(self, bundle: Bundle) -> None:
-        self._runs = bundle.runs
-        self._problems: list[Problem] | None = None
-        self._reading = asyncio.Lock()
-
-    async def problems(self) -> list[Problem]:
-        """The problems; empty if the run has no such table, as in a run that only serves. Raises PoolError if the table
-        cannot be read."""
-        async with self._reading:
-            if self._problems is None:
-                self._problems = await asyncio.to_thread(
-                    lambda: [problem for bundle in self._runs for problem in _test_problems(bundle)]
-                )
-        return self._problems
-
-    async def sample(self, index: int | None) -> SampleProblem:
-        """The problem at ``index``, from 0, by default a random one. Raises ServiceError 404 without one."""
-        problems = await self.problems()
-        if not problems:
-            raise ServiceError("this run has no test problems to show", 404, "no_problems")
-        # The choice affects no decision, so it needs no seed.
-        chosen = random.randrange(len(problems)) if index is None else index
-        if chosen >= len(problems):
-            message = f"there is no problem {chosen}; the test split has {len(problems)}, counted from 0"
-            raise ServiceError(message, 404, "unknown_problem", "index")
-        problem = problems[chosen]
-        body = {name: getattr(problem, name) for name in ("prompt", "problem_id", "difficulty")}
-        body |= {"data": dict(problem.data), **({"kind": problem.kind} if problem.kind else {})}
-        return SampleProblem(index=chosen, total=len(problems), task=problem.task, problem=body)
 
 
 def _test_problems(bundle: Bundle) -> list[Problem]:
@@ -120,34 +73,28 @@ def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
         },
         generators=list(bundle.all_generators),
         generators_of={name: list(bundle.of(name).generators) for name in bundle.tasks},
-        num_samples={
-            config.name: run.recipe.generation.num_samples if config.num_samples is None else config.num_samples
-            for run in reversed(bundle.runs)
-            for config in run.generator_configs()
-        },
         seed=bundle.recipe.seed,
-        limits=RequestLimits(
-            max_passes=min(MAX_PASSES, policy.max_passes),
-            max_samples=min(MAX_SAMPLES, bundle.max_samples),
-            max_regenerate=min(MAX_SAMPLES, policy.num_regenerate),
-            max_problem_chars=bundle.max_problem_chars,
-        ),
+        limits={
+            "max_passes": min(MAX_PASSES, policy.max_passes),
+            "max_samples": min(MAX_SAMPLES, bundle.max_samples),
+            "max_regenerate": min(MAX_SAMPLES, policy.num_regenerate),
+            "max_problem_chars": bundle.max_problem_chars,
+        },
         num_problems=num_problems,
-        stores_decisions=bundle.records is not None,
-        versions=dict(bundle.versions),
     )
 
 
 def sample_routes(bundle: Bundle) -> APIRouter:
     """Routes of the options and of sample problems."""
     router = APIRouter(tags=["asking"])
-    samples = Samples(bundle)
+    # A run's problems never change.
+    problems_of = cache(lambda: [problem for run in bundle.runs for problem in _test_problems(run)])
 
     @router.get("/v1/options", summary="Show the settings", response_model=OptionsBody)
     async def options() -> OptionsBody:
         """Tasks, policies, generators and limits of this service."""
         try:
-            num_problems = len(await samples.problems())
+            num_problems = len(await asyncio.to_thread(problems_of))
         except PoolError:  # an unreadable table must not block clients; /v1/problems reports the error
             num_problems = 0
         return options_body(bundle, num_problems=num_problems)
@@ -155,7 +102,18 @@ def sample_routes(bundle: Bundle) -> APIRouter:
     @router.get("/v1/problems", summary="Show a sample problem", response_model=SampleProblem)
     async def problems(index: Annotated[int | None, Query(ge=0, le=MAX_INDEX)] = None) -> SampleProblem:
         """One problem of the run's test split, without its gold: the one at `index`, or a random one."""
-        return await samples.sample(index)
+        found = await asyncio.to_thread(problems_of)
+        if not found:
+            raise ServiceError("this run has no test problems to show", 404, "no_problems")
+        # The choice affects no decision, so it needs no seed.
+        chosen = random.randrange(len(found)) if index is None else index
+        if chosen >= len(found):
+            message = f"there is no problem {chosen}; the test split has {len(found)}, counted from 0"
+            raise ServiceError(message, 404, "unknown_problem", "index")
+        problem = found[chosen]
+        body = {name: getattr(problem, name) for name in ("prompt", "problem_id", "difficulty")}
+        body |= {"data": dict(problem.data), **({"kind": problem.kind} if problem.kind else {})}
+        return SampleProblem(index=chosen, total=len(found), task=problem.task, problem=body)
 
     return router
 

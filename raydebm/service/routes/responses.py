@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService
 from raydebm.service.routes import bodies, chat, streams
 from raydebm.service.routes.bodies import ChatMessage, ChatRequest, TriageResponse
 from raydebm.service.routes.openapi import examples_of

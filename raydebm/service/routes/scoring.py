@@ -21,8 +21,7 @@ from raydebm.generators.replies import split_reasoning
 from raydebm.generators.requests import CHARS_PER_TOKEN
 from raydebm.identity import content_id
 from raydebm.records import Candidate, Problem, ScoredCandidate, Violation
-from raydebm.service.core.request import ProblemBody, read_problem, run_of
-from raydebm.service.core.triage import NO_ANSWER, Activity, Judges, TriageService
+from raydebm.service.core import NO_ANSWER, Activity, Judges, ProblemBody, TriageService, read_problem, run_of
 from raydebm.service.routes.bodies import (
     MODEL_PREFIX,
     Usage,

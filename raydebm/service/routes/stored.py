@@ -21,7 +21,7 @@ from raydebm.decision.guarantee.watch import ErrorWatch, suspension_of
 from raydebm.decision.rules import beliefs_about
 from raydebm.errors import OverloadedError, ServiceError
 from raydebm.records import Candidate
-from raydebm.service.core.triage import Meter, TriageService
+from raydebm.service.core import Meter, TriageService
 from raydebm.service.routes.bodies import CandidateBody, DecisionDetails, ErrorBody, candidate_body, details_of
 from raydebm.service.routes.openapi import named_examples
 from raydebm.service.settings import Body, Bundle, Text, writable
@@ -36,8 +36,7 @@ from raydebm.service.store.outcomes import (
 )
 from raydebm.service.store.parquet_folder import UNREADABLE
 from raydebm.service.store.reader import DecisionList, DecisionReader, Filter, SortKey
-from raydebm.service.store.record import DecisionRecord, DecisionSummary, summary_of, time_of_id
-from raydebm.service.store.writer import DecisionWriter
+from raydebm.service.store.record import DecisionRecord, DecisionSummary, DecisionWriter, summary_of, time_of_id
 from raydebm.tasks.fields import MAX_FIELDS
 
 log = logging.getLogger(__name__)
@@ -316,7 +315,6 @@ def exact_interval(successes: int, trials: int) -> tuple[float | None, float | N
 
 
 def _claim_body(claim: Claim, watch: ErrorWatch) -> ClaimBody:
-    suspension = suspension_of(watch)
     return ClaimBody(
         max_error=claim.max_error,
         delta=claim.delta,
@@ -325,8 +323,8 @@ def _claim_body(claim: Claim, watch: ErrorWatch) -> ClaimBody:
         wrong=watch.num_wrong,
         log10_wealth=watch.log_wealth / _LN10,
         log10_alarm=watch.log_alarm / _LN10,
-        suspended=suspension.suspended,
-        reason=suspension.reason,
+        suspended=watch.alarmed,
+        reason=suspension_of(watch),
     )
 
 
@@ -352,7 +350,11 @@ def claim_monitor(bundle: Bundle, meter: Meter) -> ClaimMonitor | None:
         for name, policy in bundle.answering.items()
         if policy.guarantee and policy.guarantee["certified"]
     }
-    return ClaimMonitor(OutcomeLog(bundle.records.folder), claims, on_change=meter.watched)
+
+    def watched(policy: str, watch: ErrorWatch) -> None:
+        meter.set("claim_suspended", int(watch.alarmed), policy=policy)
+
+    return ClaimMonitor(OutcomeLog(bundle.records.folder), claims, on_change=watched)
 
 
 # ---- the desk -------------------------------------------------------------------------------------------------------
@@ -395,11 +397,7 @@ class RecordsDesk:
             raise OverloadedError(f"{MAX_READS} reads of stored decisions wait here")
         self._num_reads += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, work)
-        except UNREADABLE as error:
-            log.warning("the stored decisions in %s cannot be read: %s", self._reader.root, error)
-            message = "the stored decisions cannot be read now; the service's log says why"
-            raise ServiceError(message, 503, "records_unreadable") from error
+            return await self._in_thread(work, self._readers, "records_unreadable")
         finally:
             self._num_reads -= 1
 
@@ -498,7 +496,8 @@ class RecordsDesk:
             )
             outcomes.append([reported])
             before.append({"by": body.by, "correct": body.correct})
-            self._service.meter.reported(task=decision.task, decision=decision.decision, correct=body.correct)
+            verdict = RIGHT if body.correct else WRONG
+            self._service.meter.count("outcomes", task=decision.task, decision=decision.decision, outcome=verdict)
             try:  # the report is stored, so an error here must not fail the request
                 outcomes.tidy()
                 self._monitor.refresh()
@@ -512,13 +511,15 @@ class RecordsDesk:
             reports=len(before),
         )
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _in_thread(
+        self, work: Callable[[], T], pool: ThreadPoolExecutor | None = None, code: str = "outcomes_unavailable"
+    ) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._writers, work)
+            return await asyncio.get_running_loop().run_in_executor(pool or self._writers, work)
         except UNREADABLE as error:
-            log.warning("outcomes in %s cannot be read or written: %s", self._reader.outcomes.root, error)
-            message = "outcomes cannot be read or written now; try again. The service's log says why"
-            raise ServiceError(message, 503, "outcomes_unavailable") from error
+            log.warning("%s: %s cannot be read or written: %s", code, self._reader.root, error)
+            message = "stored decisions and outcomes cannot be read or written now; the service's log says why"
+            raise ServiceError(message, 503, code) from error
 
 
 # ---- routes ---------------------------------------------------------------------------------------------------------

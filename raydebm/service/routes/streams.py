@@ -21,10 +21,8 @@ from raydebm.decision.sampling.deadline import is_late
 from raydebm.decision.sampling.waves import Wave
 from raydebm.errors import RaydebmError, ServiceError, as_service_error
 from raydebm.records import Candidate, GenerationRequest, PassRecord, ScoredCandidate
-from raydebm.service.access import ended
-from raydebm.service.core.request import RequestContext, request_context
-from raydebm.service.core.triage import Activity, TriageService
-from raydebm.service.error_form import error_body, should_retry
+from raydebm.service.access import ended, error_body, should_retry
+from raydebm.service.core import Activity, RequestContext, TriageService, request_context
 from raydebm.service.logs import redact
 from raydebm.service.routes.bodies import (
     TriageRequest,

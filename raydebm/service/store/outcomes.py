@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from raydebm.decision.guarantee.watch import ErrorWatch, Suspension, suspension_of
+from raydebm.decision.guarantee.watch import ErrorWatch, suspension_of
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.identity import content_id
 from raydebm.run.codec import Codec
@@ -222,34 +222,30 @@ class ClaimMonitor:
         self._looked_at: float | None = None
         self._refreshing = threading.Lock()
 
-    def suspension(self, policy: str) -> Suspension:
-        """Suspension of the policy's guarantee, from outcomes at most ``REFRESH_S`` old while requests arrive.
+    def suspension(self, policy: str) -> str | None:
+        """Reason why the policy's guarantee is suspended, from outcomes at most ``REFRESH_S`` old while requests
+        arrive; None if it is in force, does not exist, or was not compared with the outcomes yet.
 
-        Never blocks: updates run in a separate thread and count for later requests. A policy without a guarantee, or
-        before its first update, is not suspended.
+        Never blocks: updates run in a separate thread and count for later requests.
         """
         now = self._clock()
         if self.claims and (self._looked_at is None or not 0 <= now - self._looked_at < REFRESH_S):
             self._looked_at = now
             threading.Thread(target=self.look, name="raydebm-claims", daemon=True).start()
-        return suspension_of(self._watches[policy]) if policy in self.claims else Suspension()
+        return suspension_of(self._watches[policy]) if policy in self.claims else None
 
     def suspended(self, policy: Policy) -> str | None:
-        """Reason why a policy's guarantee is suspended; None if it is in force or does not exist."""
-        suspension = self.suspension(policy_id(policy))
-        return suspension.reason if policy.guarantee is not None and suspension.suspended else None
+        """Reason why a policy's guarantee is suspended."""
+        reason = self.suspension(policy_id(policy))
+        return None if policy.guarantee is None else reason
 
     def take_over(self, earlier: "ClaimMonitor | None") -> None:
         """Copy an earlier monitor's state of equal guarantees, so that suspensions survive while the outcomes cannot be
         read. Blocks during the earlier one's update."""
-        if earlier is None or earlier.outcomes.root != self.outcomes.root:
-            return
-        with earlier._refreshing:
-            self._watches |= {
-                policy: earlier._watches[policy]
-                for policy, claim in self.claims.items()
-                if earlier.claims.get(policy) == claim
-            }
+        if earlier is not None and earlier.outcomes.root == self.outcomes.root:
+            with earlier._refreshing:
+                same = {name for name, claim in self.claims.items() if earlier.claims.get(name) == claim}
+                self._watches |= {name: earlier._watches[name] for name in same}
 
     def watches(self) -> dict[str, tuple[Claim, ErrorWatch]]:
         """Guarantee and bet by policy id, as of the last update."""
@@ -258,11 +254,7 @@ class ClaimMonitor:
     def reasons(self) -> list[str]:
         """Reasons of the suspensions; empty if there are none."""
         suspensions = {name: suspension_of(watch) for name, watch in self._watches.items()}
-        return [
-            f"the promise of policy {name} is suspended: {each.reason}"
-            for name, each in suspensions.items()
-            if each.suspended
-        ]
+        return [f"the promise of policy {name} is suspended: {why}" for name, why in suspensions.items() if why]
 
     def refresh(self) -> None:
         """Update from the outcomes now. Blocks.
@@ -279,7 +271,7 @@ class ClaimMonitor:
                 fresh = ErrorWatch(alpha=claim.max_error, delta=claim.delta)
                 watch = fresh.after_all(errors_of(lines, policy, by=claim.by))
                 if watch.alarmed and not self._watches[policy].alarmed:
-                    facts = {"policy": policy, "reason": suspension_of(watch).reason}
+                    facts = {"policy": policy, "reason": suspension_of(watch)}
                     log.warning("claim suspended", extra={"facts": facts})
                 self._watches[policy] = watch
                 self._on_change(policy, watch)

@@ -55,7 +55,6 @@ def _encodable(value: str) -> str:
 
 _Time = Annotated[AwareDatetime, AfterValidator(_storable)]
 _Name = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_encodable)]
-_Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Filter(BaseModel):
@@ -73,13 +72,6 @@ class Filter(BaseModel):
     """At or after; with a time zone, such as 2026-01-31T12:00Z."""
     until: _Time | None = None
     """Before."""
-    min_sigma: _Number | None = None
-    """Least sigma of the selected candidate, inclusive. Decisions without a selection do not pass."""
-    max_sigma: _Number | None = None
-    violated: bool | None = None
-    """Whether the selected candidate violates a constraint. Decisions without a selection do not pass."""
-    num_passes: int | None = Field(None, ge=1, le=1000)
-    problem_id: _Name | None = None
     request_id: _Name | None = None
     outcome: Literal["right", "wrong", "none"] | None = None
     """Reported outcome; `none`: no report yet."""
@@ -88,18 +80,12 @@ class Filter(BaseModel):
 
     def expression(self) -> ds.Expression | None:
         """The filter except for the outcome, as a pyarrow expression; None if everything passes."""
-        names = ("decision", "task", "problem_id", "request_id", "num_passes", "generator", "policy_id")
+        names = ("decision", "task", "request_id", "generator", "policy_id")
         terms = [ds.field(name) == value for name in names if (value := getattr(self, name)) is not None]
-        if self.violated is not None:
-            terms.append(ds.field("penalty") > 0.0 if self.violated else ds.field("penalty") <= 0.0)
         if self.since is not None:
             terms.append(ds.field("time") >= _scalar(self.since))
         if self.until is not None:
             terms.append(ds.field("time") < _scalar(self.until))
-        if self.min_sigma is not None:
-            terms.append(ds.field("sigma") >= self.min_sigma)
-        if self.max_sigma is not None:
-            terms.append(ds.field("sigma") <= self.max_sigma)
         if self.text:
             terms.append(pc.match_substring(ds.field("title"), self.text, ignore_case=True))
         return reduce(and_, terms) if terms else None

@@ -154,82 +154,60 @@ class ReplayTally:
 
     moves: Counter[tuple[Decision, Decision]] = field(default_factory=Counter)
     """(recorded, replayed) -> number of decisions; ``replayed`` may be REGENERATE."""
-    num_other_answer: int = 0
-    """Number of decisions accepted before and after with different answers."""
-    num_inexact: int = 0
-    num_pass_missing: int = 0
-    num_promised: int = 0
-    """Number of decisions replayed under a policy whose guarantee holds."""
-    num_accepted_at_least: int = 0
-    """Number of decisions accepted without any unrecorded pass."""
-    candidates_before: int = 0
-    candidates_after: int = 0
-    correct_before: int = 0
-    labeled_before: int = 0
-    correct_after: int = 0
-    labeled_after: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    """``other_answer``: accepted before and after with different answers; ``inexact``; ``promised``: under a policy
+    whose guarantee holds; ``candidates``, and accepted answers that are ``labeled`` and ``correct``, each ``_before``
+    and ``_after``."""
     pairs: dict[tuple[str, str], ReplayedPair] = field(default_factory=dict)
     """Pairs by task and problem id, from the newest decision with both sides known and one labelled."""
 
     @property
     def num_decisions(self) -> int:
         """Number of replayed decisions."""
-        return sum(self.moves.values())
+        return self.moves.total()
+
+    @property
+    def num_pass_missing(self) -> int:
+        """Number of decisions that need a pass that was not recorded."""
+        return sum(count for (_, new), count in self.moves.items() if new is Decision.REGENERATE)
 
     @property
     def num_changed(self) -> int:
         """Number of decisions or answers that differ, without unknown ones."""
         moved = sum(count for (old, new), count in self.moves.items() if old is not new)
-        return moved - self.num_pass_missing + self.num_other_answer
+        return moved - self.num_pass_missing + self.counts["other_answer"]
 
-    @property
-    def num_accepted_before(self) -> int:
-        """Number of recorded acceptances."""
-        return sum(count for (old, _), count in self.moves.items() if old is Decision.ACCEPT)
-
-    @property
-    def num_accepted_at_most(self) -> int:
-        """Number of acceptances if every unrecorded pass ends in an accepted answer."""
-        return self.num_accepted_at_least + self.num_pass_missing
+    def num_accepted(self, place: int) -> int:
+        """Number of acceptances, recorded (0) or again (1) without any unrecorded pass."""
+        return sum(count for move, count in self.moves.items() if move[place] is Decision.ACCEPT)
 
     def add(self, replayed: Replayed, labels: Mapping[str, Verdict]) -> None:
         """Count one decision; ``labels`` are verdicts by candidate id, of which unlabeled ones do not count. A verdict
         on the recorded selection also holds for another candidate with the same answer."""
-        recorded, again = replayed.recorded, replayed.again
-        before = recorded.decision is Decision.ACCEPT
-        after = again.decision is Decision.ACCEPT
+        recorded, again, counts = replayed.recorded, replayed.again, self.counts
+        before, after = recorded.decision is Decision.ACCEPT, again.decision is Decision.ACCEPT
         self.moves[(recorded.decision, again.decision)] += 1
-        self.num_other_answer += before and after and not replayed.same_answer
-        self.num_inexact += not again.exact
-        self.num_promised += replayed.promised
-        self.num_pass_missing += again.decision is Decision.REGENERATE
-        self.num_accepted_at_least += after
-        self.candidates_before += len(recorded.pool)
-        self.candidates_after += again.num_candidates
-        of_recorded, of_again = labels.get(recorded.selected or ""), labels.get(again.selected or "")
-        if of_again not in _LABELED and replayed.same_answer:  # another wording of the judged answer
+        counts["other_answer"] += before and after and not replayed.same_answer
+        counts["inexact"] += not again.exact
+        counts["promised"] += replayed.promised
+        counts["candidates_before"] += len(recorded.pool)
+        counts["candidates_after"] += again.num_candidates
+        of_recorded = _WORTH.get(labels.get(recorded.selected or "", Verdict.UNLABELED))
+        of_again = _WORTH.get(labels.get(again.selected or "", Verdict.UNLABELED))
+        if of_again is None and replayed.same_answer:  # another wording of the judged answer
             of_again = of_recorded
-        if before and of_recorded in _LABELED:
-            self.labeled_before += 1
-            self.correct_before += of_recorded is Verdict.CORRECT
-        if after and of_again in _LABELED:
-            self.labeled_after += 1
-            self.correct_after += of_again is Verdict.CORRECT
-        is_judged = all(verdict in _LABELED for gives, verdict in ((before, of_recorded), (after, of_again)) if gives)
-        if (
-            is_judged
-            and (of_recorded in _LABELED or of_again in _LABELED)
-            and again.decision is not Decision.REGENERATE
-        ):
-            problem = (replayed.task, recorded.problem_id)
-            self.pairs[problem] = ReplayedPair(_worth(before, of_recorded), _worth(after, of_again))
+        for name, is_given, worth in (("before", before, of_recorded), ("after", after, of_again)):
+            counts[f"labeled_{name}"] += is_given and worth is not None
+            counts[f"correct_{name}"] += is_given and worth == 1
+        given = [worth for is_given, worth in ((before, of_recorded), (after, of_again)) if is_given]
+        is_known = None not in given and (of_recorded, of_again) != (None, None)
+        if is_known and again.decision is not Decision.REGENERATE:
+            self.pairs[replayed.task, recorded.problem_id] = ReplayedPair(
+                (of_recorded or 0) if before else 0, (of_again or 0) if after else 0
+            )
 
 
-_LABELED = (Verdict.CORRECT, Verdict.INCORRECT)
-
-
-def _worth(is_given: bool, verdict: Verdict | None) -> int:
-    return 0 if not is_given else 1 if verdict is Verdict.CORRECT else -1
+_WORTH = {Verdict.CORRECT: 1, Verdict.INCORRECT: -1}
 
 
 def replayed_row(replayed: Replayed) -> dict[str, Any]:

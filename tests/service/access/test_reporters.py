@@ -4,10 +4,10 @@ import pytest
 from decisions_by_hand import bearer, key_of, keyring
 
 from raydebm.service.access import load_keyring
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings import AppArgs, load_bundle
-from raydebm.service.store.writer import DecisionWriter
+from raydebm.service.store.record import DecisionWriter
 
 NAMES = {"auditors": ["audit"], "testers": ["nightly-tests"], "others": None}
 

@@ -6,7 +6,7 @@ import pytest
 
 from raydebm.errors import ServiceError
 from raydebm.records import Candidate, Energies, Problem
-from raydebm.service.core.triage import Activity, Judges
+from raydebm.service.core import Activity, Judges
 
 
 @pytest.mark.parametrize(("reasoning", "expected"), [("answer", ["four"]), ("all", ["two and two\n\nfour"])])

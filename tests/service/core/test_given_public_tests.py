@@ -5,27 +5,21 @@ from types import SimpleNamespace
 import pytest
 
 from raydebm.errors import ServiceError
-from raydebm.service.core.request import read_problem
+from raydebm.service.core import read_problem
 from raydebm.service.routes.bodies import TriageRequest
-from raydebm.service.routes.scoring import ScoreRequest
 from raydebm.tasks import get_task
 from raydebm.tasks.taco.public_tests import public_tests
 
-BUNDLE = SimpleNamespace(
-    tasks=("taco",), task=get_task, max_problem_chars=1_000, known=None, of=lambda name: SimpleNamespace(alone=None)
-)
+RUN = SimpleNamespace(task=get_task("taco"), max_problem_chars=1_000)
+BUNDLE = SimpleNamespace(tasks=("taco",), of=lambda name: SimpleNamespace(alone=RUN))
 
 
-def problem_of(body, *, request=TriageRequest, **fields):
-    return read_problem(BUNDLE, "taco", request(problem=body, **fields).problem)[2]
+def problem_of(body):
+    return read_problem(BUNDLE, "taco", TriageRequest(problem=body).problem)[2]
 
 
-@pytest.mark.parametrize(
-    ("request_type", "fields"), [(TriageRequest, {}), (ScoreRequest, {"candidates": ["def f(n): ..."]})]
-)
-def test_they_are_the_tests_of_the_problem(request_type, fields):
-    body = {"prompt": "Write f, which doubles.", "data": {"public_tests": ["assert f(2) == 4"]}}
-    problem = problem_of(body, request=request_type, **fields)
+def test_they_are_the_tests_of_the_problem():
+    problem = problem_of({"prompt": "Write f, which doubles.", "data": {"public_tests": ["assert f(2) == 4"]}})
     assert [test.source for test in public_tests(problem)] == ["assert f(2) == 4"]
     assert "assert f(2) == 4" in get_task("taco").messages(problem)[-1]["content"]
 

@@ -11,8 +11,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.errors import ServiceError
 from raydebm.generators.requests import TokenUsage, answered, unanswered
-from raydebm.service.core.request import request_context
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService, request_context
 from raydebm.service.routes.bodies import triage_answer
 from raydebm.service.settings import AppArgs, Overrides, load_bundle
 from raydebm.service.store.record import record_of, record_row

@@ -7,8 +7,7 @@ import pytest
 
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy, policy_id
-from raydebm.service.core.request import request_context
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService, request_context
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings import Overrides
 

@@ -9,14 +9,13 @@ from upstream import TEXT, Upstream
 from raydebm.config import OpenAIGenerator
 from raydebm.decision.policy import Policy
 from raydebm.generators import build_generator
-from raydebm.service.core.request import request_context
-from raydebm.service.core.triage import Activity, Source, TriageService
+from raydebm.service.core import Activity, Source, TriageService, request_context
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings import Overrides
 from raydebm.service.spending import Ledger
 from raydebm.service.store.reader import DecisionReader
+from raydebm.service.store.record import DecisionWriter
 from raydebm.service.store.stored_replay import Changes, replay_stored
-from raydebm.service.store.writer import DecisionWriter
 
 WAVES = Policy(num_regenerate=2, max_passes=1, theta_sigma=10.0, theta_abstain=20.0, waves=(4,))
 PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}

@@ -15,8 +15,7 @@ from raydebm.records import (
     Verdict,
 )
 from raydebm.run.fingerprints import current_manifest
-from raydebm.service.feedback import labelled_decisions
-from raydebm.service.feedback.run_folder import CONTRADICTION, merged, write_run
+from raydebm.service.feedback import CONTRADICTION, labelled_decisions, merged, write_run
 from raydebm.tasks import get_task
 from raydebm.tasks.declared import DeclaredTask
 

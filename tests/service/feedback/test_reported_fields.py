@@ -15,8 +15,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ConfigError
 from raydebm.records import Candidate, Energies, Problem, ScoredCandidate
-from raydebm.service.feedback.labelled import labelled_decisions
-from raydebm.service.feedback.recertify import Origin, outcome_sample, recertified
+from raydebm.service.feedback import Origin, labelled_decisions, outcome_sample, recertified
 from raydebm.service.store.reader import Filter
 from raydebm.tasks.declared import DeclaredTask
 

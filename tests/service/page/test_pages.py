@@ -19,11 +19,11 @@ from raydebm.records import Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import SplitProblem
 from raydebm.service.access import ApiKey, Keyring
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.service.store.outcomes import OutcomeLog
-from raydebm.service.store.writer import DecisionWriter
+from raydebm.service.store.record import DecisionWriter
 from raydebm.tasks import get_task
 from raydebm.tasks.declared import DeclaredTask
 

@@ -11,7 +11,7 @@ from raydebm.generators.requests import requests_for
 from raydebm.records import Sampling
 from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.scorer.texts import TextToScore
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService
 from raydebm.service.ray.deployments import (
     BaselineDeployment,
     ConstraintDeployment,

@@ -2,11 +2,10 @@
 
 import pytest
 
-from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.service.access import Keyring
-from raydebm.service.core.triage import TriageService
-from raydebm.service.ray import metrics
-from raydebm.service.ray.metrics import RayMeter
+from raydebm.service.core import TriageService
+from raydebm.service.ray import ingress
+from raydebm.service.ray.ingress import RayMeter
 from raydebm.service.routes.application import create_app
 
 
@@ -31,7 +30,7 @@ def seen(monkeypatch):
         inc = observe = set = record
 
     for kind in ("Counter", "Gauge", "Histogram"):
-        monkeypatch.setattr(metrics, kind, Recorder)
+        monkeypatch.setattr(ingress, kind, Recorder)
     return values
 
 
@@ -103,15 +102,3 @@ def test_candidates_of_a_request_that_fails_are_counted_too(client, puzzle, of, 
     script(lambda request: None)
     assert client.post("/v1/triage", {"problem": puzzle}).status_code == 503
     assert ([value for value, _ in of("candidates")], of("decisions")) == ([1] * 6, [])  # of two passes
-
-
-def test_outcomes_and_claims_are_counted(seen):
-    meter = RayMeter()
-    meter.reported(task="sums", decision="abstain", correct=False)
-    meter.watched("abc", ErrorWatch(alpha=0.1).after_all([True] * 9))
-    meter.watched("abc", ErrorWatch(alpha=0.1))
-    assert [(name, value, labels) for name, value, labels in seen] == [
-        ("raydebm_outcomes", 1, {"task": "sums", "decision": "abstain", "outcome": "wrong"}),
-        ("raydebm_claim_suspended", 1, {"policy": "abc"}),
-        ("raydebm_claim_suspended", 0, {"policy": "abc"}),
-    ]

@@ -130,7 +130,7 @@ def suspended(tmp_path):
     """A monitor that nine wrong answers of policy p have alarmed."""
     monitor = ClaimMonitor(nine_wrong(tmp_path, "p"), {"p": CLAIM})
     monitor.refresh()
-    assert monitor.suspension("p").suspended
+    assert monitor.suspension("p")
     return monitor
 
 
@@ -153,7 +153,7 @@ def test_a_change_while_outcomes_cannot_be_read_claims_nothing_again(write_run, 
 
     before, after = asyncio.run(scene())
     assert before is not after
-    assert [claims.suspension(policy).suspended for claims in (before, after)] == [True, True]
+    assert None not in [claims.suspension(policy) for claims in (before, after)]
 
 
 @pytest.mark.parametrize(
@@ -163,4 +163,4 @@ def test_an_equal_claim_stays_suspended_while_outcomes_cannot_be_read(suspended,
     monitor = ClaimMonitor(Unreadable(str(tmp_path)), {"p": claim})
     monitor.take_over(suspended)
     monitor.look()
-    assert monitor.suspension("p").suspended is stays
+    assert (monitor.suspension("p") is not None) is stays

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from raydebm.service.access import Intake
-from raydebm.service.core.triage import TriageService
-from raydebm.service.ray.shutdown import QUIET_POLLS, drain
+from raydebm.service.core import TriageService
+from raydebm.service.ray.app import QUIET_POLLS, drain
 from raydebm.service.routes.application import create_app
 
 
@@ -48,14 +48,14 @@ def test_a_closed_service_finishes_what_runs_and_refuses_the_rest(closable_app, 
 
 
 def test_draining_waits_for_the_last_request(monkeypatch):
-    monkeypatch.setattr("raydebm.service.ray.shutdown.POLL_S", 0)
+    monkeypatch.setattr("raydebm.service.ray.app.POLL_S", 0)
     counts = iter([2, 1, 0, 1, *[0] * QUIET_POLLS])
     assert drain(lambda: next(counts), limit_s=60) == 0
     assert list(counts) == []
 
 
 def test_draining_ends_at_its_limit(monkeypatch):
-    monkeypatch.setattr("raydebm.service.ray.shutdown.POLL_S", 0.01)
+    monkeypatch.setattr("raydebm.service.ray.app.POLL_S", 0.01)
     assert drain(lambda: 3, limit_s=0.05) == 3
 
 
@@ -64,7 +64,7 @@ def test_draining_ends_at_its_limit(monkeypatch):
 def test_both_signals_interrupt_also_where_they_arrive_ignored(number, ignored):
     program = textwrap.dedent("""
         import time
-        from raydebm.service.ray.shutdown import interrupted_by_signals
+        from raydebm.service.ray.app import interrupted_by_signals
         try:
             with interrupted_by_signals():
                 print("ready", flush=True)

@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 STOP = """
 import ray, time
 from ray import serve
-from raydebm.service.ray.shutdown import stop_serve
+from raydebm.service.ray.app import stop_serve
 
 ray.init(address="local", num_cpus=4, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
 serve.start(proxy_location="Disabled")

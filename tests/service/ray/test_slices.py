@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from raydebm.service.ray.slices import FIRST_CHARS, SliceQueue
+from raydebm.service.ray.deployments import FIRST_CHARS, SliceQueue
 
 STEADY_S = 0.04
 """Time of an item at which slices neither grow nor shrink."""

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.errors import ServiceError
-from raydebm.service.core.request import transcript, weave
+from raydebm.service.core import transcript, weave
 from raydebm.service.routes.bodies import ChatMessage, read_conversation
 
 

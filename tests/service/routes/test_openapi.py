@@ -12,7 +12,7 @@ schemathesis = pytest.importorskip("schemathesis")
 checks = pytest.importorskip("schemathesis.specs.openapi.checks")
 
 from raydebm.service.access import Keyring  # noqa: E402
-from raydebm.service.core.triage import TriageService  # noqa: E402
+from raydebm.service.core import TriageService  # noqa: E402
 from raydebm.service.routes.application import create_app  # noqa: E402
 from raydebm.service.settings import AppArgs, load_bundle  # noqa: E402
 

@@ -15,14 +15,12 @@ from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.records import Decision
 from raydebm.run.folder import Folder
-from raydebm.service.core.request import request_context
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService, request_context
 from raydebm.service.routes import stored as desk_module
 from raydebm.service.routes.stored import OutcomeRequest, RecordsDesk, exact_interval
 from raydebm.service.settings import AppArgs, Overrides
 from raydebm.service.store.outcomes import REFRESH_S, Claim, ClaimMonitor, OutcomeLog
-from raydebm.service.store.record import new_record_id
-from raydebm.service.store.writer import DecisionWriter
+from raydebm.service.store.record import DecisionWriter, new_record_id
 
 RIGHT_ANSWER = '{"Ava": "knave", "Zoey": "knight"}'
 WRONG_ANSWER = '{"Ava": "knave", "Zoey": "knave"}'
@@ -267,9 +265,9 @@ def test_an_alarm_suspends_the_claim_of_its_policy_alone(tmp_path):
     for index in range(9):
         file_report(log, f"r{index}", False)
     monitor.refresh()
-    assert monitor.suspension("p").suspended
-    assert not monitor.suspension("q").suspended
-    assert monitor.suspension("p").reason.startswith("9 of 9 reported answers are wrong")
+    assert monitor.suspension("p")
+    assert not monitor.suspension("q")
+    assert monitor.suspension("p").startswith("9 of 9 reported answers are wrong")
     assert seen == [("p", ErrorWatch(alpha=0.1).after_all([True] * 9)), ("q", ErrorWatch(alpha=0.1))]
     assert [reason.partition(":")[0] for reason in monitor.reasons()] == ["the promise of policy p is suspended"]
 
@@ -306,7 +304,7 @@ def test_a_correction_is_bet_on_anew(tmp_path):
         file_report(log, f"r{index}", True)
     monitor.refresh()
     assert monitor.watches()["p"][1] == ErrorWatch(alpha=0.1).after_all([False] * 9)
-    assert not monitor.suspension("p").suspended
+    assert not monitor.suspension("p")
 
 
 def test_asking_never_waits_and_looks_again_after_a_while(tmp_path, eventually):
@@ -315,17 +313,17 @@ def test_asking_never_waits_and_looks_again_after_a_while(tmp_path, eventually):
     monitor.refresh()
     for index in range(9):
         file_report(log, f"r{index}", False)
-    assert not monitor.suspension("p").suspended
+    assert not monitor.suspension("p")
     now[0] += REFRESH_S
     monitor.suspension("p")
-    assert eventually(lambda: monitor.suspension("p").suspended)
+    assert eventually(lambda: monitor.suspension("p"))
 
 
 def test_outcomes_that_cannot_be_read_leave_the_claim_as_it_was(tmp_path, caplog):
     (tmp_path / "outcomes").write_text("no folder")
     monitor = ClaimMonitor(OutcomeLog(str(tmp_path)), {"p": CLAIM})
     monitor.look()
-    assert not monitor.suspension("p").suspended
+    assert not monitor.suspension("p")
     assert "outcomes cannot be read" in caplog.text
 
 

@@ -9,7 +9,7 @@ import pytest
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService
 from raydebm.service.routes.application import create_app
 from raydebm.service.routes.scoring import MAX_PARALLEL, RewardRequest, RewardSettings, get_rewards, log_odds
 from raydebm.service.settings import AppArgs, load_bundle

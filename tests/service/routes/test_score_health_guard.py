@@ -21,7 +21,7 @@ from raydebm.errors import (
     as_service_error,
 )
 from raydebm.service import access as guard
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService
 from raydebm.service.routes.scoring import ScoreRequest, get_scores, within_deadline
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from raydebm.identity import seed_for
-from raydebm.service.core.request import ProblemBody
+from raydebm.service.core import ProblemBody
 from raydebm.service.routes.bodies import TriageRequest
 from raydebm.tasks import get_task
 

@@ -22,16 +22,22 @@ import pytest
 from raydebm.errors import ScoringError
 from raydebm.records import Decision, Energies, Problem
 from raydebm.run.folder import Folder
-from raydebm.service.core.request import request_context
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService, request_context
 from raydebm.service.routes.bodies import triage_answer
 from raydebm.service.settings import Overrides
 from raydebm.service.store import parquet_folder
 from raydebm.service.store.outcomes import LINES, OutcomeLog, ReportedOutcome, verdicts_of
 from raydebm.service.store.parquet_folder import MERGE_FILES, FolderReader, file_name, record_files
 from raydebm.service.store.reader import DecisionReader
-from raydebm.service.store.record import DECISIONS, new_record_id, problem_key, record_of, record_row
-from raydebm.service.store.writer import DecisionWriter, RecordsArgs
+from raydebm.service.store.record import (
+    DECISIONS,
+    DecisionWriter,
+    RecordsArgs,
+    new_record_id,
+    problem_key,
+    record_of,
+    record_row,
+)
 
 START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
@@ -255,7 +261,7 @@ def test_a_killed_process_loses_only_what_waited(make_record, folder, tmp_path):
     (tmp_path / "record.pickle").write_bytes(pickle.dumps(make_record(0)))
     code = (
         "import os, pickle, signal, sys\n"
-        "from raydebm.service.store.writer import DecisionWriter, RecordsArgs\n"
+        "from raydebm.service.store.record import DecisionWriter, RecordsArgs\n"
         "record = pickle.load(open(sys.argv[1], 'rb'))\n"
         "writer = DecisionWriter(sys.argv[2], RecordsArgs(max_days=None), flush_s=3600)\n"
         "writer.put(record); writer.flush(); writer.put(record)\n"
@@ -267,7 +273,7 @@ def test_a_killed_process_loses_only_what_waited(make_record, folder, tmp_path):
 
 
 def test_memory_is_bounded_while_nothing_can_be_written(make_record, folder, monkeypatch):
-    monkeypatch.setattr("raydebm.service.store.writer.MAX_WAITING", 3)
+    monkeypatch.setattr("raydebm.service.store.record.MAX_WAITING", 3)
     writer = DecisionWriter(folder, flush_s=3600)
     assert [writer.put(make_record(index)) for index in range(5)] == [True, True, True, False, False]
     assert (writer.num_waiting, writer.num_dropped) == (3, 2)
@@ -277,7 +283,7 @@ def test_memory_is_bounded_while_nothing_can_be_written(make_record, folder, mon
     "where", [{"prompt": "x" * 600_000}, {"data": {"rows": [["x" * 300_000], {"a": "x" * 300_000}]}}]
 )
 def test_the_size_of_what_waits_is_bounded(make_record, folder, template, where, monkeypatch):
-    monkeypatch.setattr("raydebm.service.store.writer.MAX_WAITING_CHARS", 1_000_000)
+    monkeypatch.setattr("raydebm.service.store.record.MAX_WAITING_CHARS", 1_000_000)
     long = replace(template.outcome, problem=replace(template.outcome.problem, **where))
     writer = DecisionWriter(folder, flush_s=3600)
     assert [writer.put(make_record(index, outcome=long)) for index in range(2)] == [True, False]

@@ -17,11 +17,11 @@ from raydebm.records import (
     OWN_LOGPROB,
     Verdict,
 )
-from raydebm.service.core.request import request_context
-from raydebm.service.core.triage import TriageService
+from raydebm.service.core import TriageService, request_context
 from raydebm.service.routes.bodies import triage_answer
 from raydebm.service.settings import Overrides
 from raydebm.service.store.reader import DecisionReader
+from raydebm.service.store.record import DecisionWriter
 from raydebm.service.store.stored_replay import (
     Changes,
     OtherEnsemble,
@@ -30,7 +30,6 @@ from raydebm.service.store.stored_replay import (
     compare_policies,
     replay_stored,
 )
-from raydebm.service.store.writer import DecisionWriter
 
 BY_SHARE = Posterior(weights={"votes": 1.0}, context_weights={"none": -30.0})
 BY_VOTES = Policy(max_passes=1, rule="posterior", posterior=BY_SHARE, tau_accept=0.9, tau_answer=0.4)
@@ -204,7 +203,9 @@ def test_a_verdict_holds_for_another_candidate_with_the_same_answer(tmp_path):
     tally.add(replayed, {"a": Verdict.CORRECT})
 
     assert replayed.again.selected == "b"
-    assert (tally.correct_before, tally.labeled_before, tally.correct_after, tally.labeled_after) == (1, 1, 1, 1)
+    assert [tally.counts[f"{name}_{side}"] for name in ("correct", "labeled") for side in ("before", "after")] == [
+        1
+    ] * 4
 
 
 @pytest.mark.parametrize("policy", [{}, {"max_passes": 1}, {"max_passes": 4, "theta_sigma": 0.0}], ids=str)

@@ -1,9 +1,13 @@
-"""Answer one request: the triage loop on a backend, and its result.
+"""The service itself, without its network: requests, the triage loop on a backend, and results.
+
+Every client error is raised here, as a ServiceError that names the field.
 
 Seven conditions void a guarantee for one decision, because it was made differently from those of calibration: a changed
 policy (``Policy.changed``), sampling that differs from calibration's, earlier turns of a chat, a ceiling that can bind,
 a limit of time or money that left candidates out, evidence that failed, other adapters. A different seed does not: any
 seed samples from the same distribution.
+
+Does not know: Ray, HTTP.
 """
 
 import asyncio
@@ -17,9 +21,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
+from pydantic import Field
+
 from raydebm import tracing
 from raydebm.decision.evidence.posterior import Belief
-from raydebm.decision.guarantee.watch import ErrorWatch
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.deadline import Deadline, is_late, now_s
@@ -27,6 +32,7 @@ from raydebm.decision.sampling.one_pass import Arrived, Parts
 from raydebm.decision.sampling.waves import PassWaves, Wave
 from raydebm.errors import (
     CeilingReachedError,
+    ConfigError,
     LimitReachedError,
     RaydebmError,
     ResourceError,
@@ -34,7 +40,9 @@ from raydebm.errors import (
     ServiceError,
     as_service_error,
 )
+from raydebm.generators.passes import PassRequests
 from raydebm.generators.requests import unanswered
+from raydebm.identity import content_id
 from raydebm.records import (
     Candidate,
     ConstraintReport,
@@ -51,19 +59,257 @@ from raydebm.records import (
     ScoredCandidate,
 )
 from raydebm.scorer.texts import TextToScore
-from raydebm.service.core.request import RequestContext
 from raydebm.service.logs import redact
-from raydebm.service.settings import Bundle
-from raydebm.service.spending import Affordable, CeilingStatus, Hold, affordable, spent
+from raydebm.service.settings import Body, Bundle, Data, Overrides, SamplingOverrides, Text
+from raydebm.service.spending import (
+    Account,
+    Affordable,
+    CeilingStatus,
+    Hold,
+    affordable,
+    check_count,
+    no_prices,
+    spent,
+    worst_of,
+)
 from raydebm.service.store.outcomes import ClaimMonitor
-from raydebm.service.store.record import DecisionRecord, DecisionSummary, Final, final, new_record_id, summary_of
-from raydebm.service.store.writer import DecisionWriter
+from raydebm.service.store.record import (
+    DecisionRecord,
+    DecisionSummary,
+    DecisionWriter,
+    Final,
+    final,
+    new_record_id,
+    summary_of,
+)
+from raydebm.tasks.base import Task
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 NO_ENERGY = "the ensemble gave no finite energy"
 NO_ANSWER = "no answer in the requested output format was found in the text"
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+"""OpenAI's chat roles -> roles for generators: few endpoints know ``developer``."""
+
+
+# ---- requests -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """A chat, with the message that is the problem."""
+
+    problem: str
+    """Text of the last user message."""
+    context: tuple[Message, ...]
+    """Earlier turns, in order, without those that have no text."""
+    num_ignored: int
+    """Number of later messages, such as the start of an answer, which are ignored: generators write whole answers."""
+
+
+def weave(messages: Sequence[Message], context: Sequence[Message]) -> tuple[Message, ...]:
+    """The chat for generators: the task's instructions, the client's system messages, the earlier turns, the rest."""
+    first = next((index for index, said in enumerate(messages) if said["role"] != "system"), len(messages))
+    systems = [said for said in context if said["role"] == "system"]
+    turns = [said for said in context if said["role"] != "system"]
+    return (*messages[:first], *systems, *turns, *messages[first:])
+
+
+def transcript(context: Sequence[Message], prompt: str) -> str:
+    """The problem as scored by the ensemble: the prompt, after the earlier turns if there are any."""
+    turns = [f"{said['role']}: {said['content']}" for said in context if said["role"] != "system"]
+    return "\n\n".join([*turns, f"user: {prompt}"]) if turns else prompt
+
+
+NOT_A_PROBLEM = (RaydebmError, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
+"""Exceptions of tasks for a text or ``data`` that they cannot parse."""
+
+
+class ProblemBody(Body):
+    """A problem whose structure the client already has, instead of a text to read it from."""
+
+    prompt: Text = Field(min_length=1)
+    data: Data | None = None
+    """The task's own fields, as in ``problems.parquet``. Default: the task reads them from the prompt."""
+    problem_id: Text | None = Field(None, min_length=1, max_length=200)
+    difficulty: Text = ""
+    kind: Text = Field("", max_length=200)
+    """Kind of question, as in the run's problems; authors' skills differ by kind. Default: the task's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestContext:
+    """One validated request. Immutable, so that concurrent requests share no state."""
+
+    request_id: str
+    problem: Problem
+    task: Task
+    policy: Policy
+    bundle: Bundle
+    """The one run that decides."""
+    generators: tuple[str, ...]
+    num_samples: int | None
+    seed: int
+    sampling: SamplingOverrides
+    return_candidates: bool
+    earlier_turns: tuple[Message, ...] = ()
+    """Earlier turns of the chat and the client's system messages, sent to every generator."""
+    ignored_messages: int = 0
+    response_format: str | None = None
+    """OpenAI's object as JSON, for generators that support it."""
+    received: float | None = None
+    """``time.perf_counter()`` at arrival, the start of the deadline. Default: the start of work."""
+    account: Account | None = None
+    """The caller's spending limits. Default: no limit."""
+
+    @property
+    def scored_prompt(self) -> str:
+        """The problem as scored by the ensemble, with the earlier turns: a follow-up means nothing alone."""
+        return transcript(self.earlier_turns, self.problem.prompt)
+
+    def worst_cost(self, request: GenerationRequest) -> float:
+        """Worst cost of a request in US dollars; infinite without prices."""
+        return worst_of(self.bundle.generator_configs())(request)
+
+    def requests(self, pass_index: int, messages: tuple[Message, ...] | None) -> list[GenerationRequest]:
+        """Generation requests of a pass, equal to those of evaluation for this problem."""
+        passes = PassRequests(
+            recipe=self.bundle.recipe,
+            task=self.task,
+            generators=self.generators,
+            num_samples=self.num_samples,
+            num_regenerate=self.policy.num_regenerate,
+            fresh_share=self.policy.fresh_share,
+            seed=self.seed,
+            sampling_changes=self.sampling.model_dump(exclude_none=True),
+        )
+        made = passes.first(self.problem) if messages is None else passes.later(self.problem, pass_index, messages)
+        if not self.earlier_turns and self.response_format is None:
+            return made
+        return [
+            replace(request, messages=weave(request.messages, self.earlier_turns), response_format=self.response_format)
+            for request in made
+        ]
+
+
+def request_context(
+    bundle: Bundle,
+    overrides: Overrides,
+    *,
+    request_id: str,
+    task_name: str | None,
+    problem: str | ProblemBody,
+    sampling: SamplingOverrides | None = None,
+    conversation: Conversation | None = None,
+    account: Account | None = None,
+    received: float | None = None,
+) -> RequestContext:
+    """Validate a request.
+
+    Raises:
+        ServiceError: an unknown task or generator, a text that is not a problem or is too long, bad overrides, or a
+            limit on money with a generator that has no prices.
+    """
+    bundle, task, read = read_problem(bundle, task_name, problem)
+    context = () if conversation is None else conversation.context
+    if (size := sum(len(message["content"]) for message in context)) > bundle.max_problem_chars:
+        message = f"the earlier messages have {size} characters; at most {bundle.max_problem_chars} are accepted"
+        raise ServiceError(message, 413, "context_too_long", "messages")
+    policy = policy_for(bundle, read.task, overrides)
+    for name in overrides.generators or ():
+        if name not in bundle.generators:
+            message = f"generator {name!r} is not served here; served: {', '.join(bundle.generators)}"
+            raise ServiceError(message, 400, "unknown_generator", "generators")
+    generators = tuple(name for name in bundle.generators if name in (overrides.generators or bundle.generators))
+    limits_money = policy.max_usd is not None or (account is not None and account.limits_money)
+    fault = no_prices(config for config in bundle.generator_configs() if config.name in generators)
+    if limits_money and fault is not None:
+        raise ServiceError(fault, 400, "no_prices", "max_usd")
+    return RequestContext(
+        request_id=request_id,
+        problem=read,
+        task=task,
+        policy=policy,
+        bundle=bundle,
+        generators=generators,
+        num_samples=overrides.num_samples,
+        seed=bundle.recipe.seed if overrides.seed is None else overrides.seed,
+        sampling=sampling or SamplingOverrides(),
+        return_candidates=overrides.return_candidates,
+        earlier_turns=context,
+        ignored_messages=0 if conversation is None else conversation.num_ignored,
+        account=account,
+        received=received,
+    )
+
+
+def run_of(bundle: Bundle, task_name: str | None) -> Bundle:
+    """The run of a task, alone; by default the only one. Raises ServiceError 404 for an unknown task, 400 if several
+    are served and none is named."""
+    if task_name is None and len(bundle.tasks) > 1:
+        message = f"several tasks are served here; name one of {', '.join(bundle.tasks)} in 'task'"
+        raise ServiceError(message, 400, "missing_task", "task")
+    name = task_name or bundle.tasks[0]
+    if name not in bundle.tasks:
+        message = f"task {name!r} is not served here; served: {', '.join(bundle.tasks)}"
+        raise ServiceError(message, 404, "unknown_task", "task")
+    return bundle.of(name).alone
+
+
+def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBody) -> tuple[Bundle, Task, Problem]:
+    """The run of a task, the task, and the problem that it reads.
+
+    Raises:
+        ServiceError: see ``run_of``; 413 for a text that is too long, 422 for one that the task cannot parse.
+    """
+    bundle = run_of(bundle, task_name)
+    text = problem if isinstance(problem, str) else problem.prompt
+    if not text.strip():
+        raise ServiceError("the problem is empty", 400, "missing_text", "problem")
+    if len(text) > bundle.max_problem_chars:
+        message = f"the problem has {len(text)} characters; at most {bundle.max_problem_chars} are accepted"
+        raise ServiceError(message, 413, "problem_too_long", "problem")
+    task = bundle.task
+    try:
+        read = _problem(task, problem)
+    except NOT_A_PROBLEM as error:
+        words = str(error) if isinstance(error, RaydebmError) else f"its data is not what the task needs ({error!r})"
+        message = f"the text is not a problem of task {task.name}: {words}"
+        raise ServiceError(message, 422, "not_a_problem", "problem") from error
+    return bundle, task, read
+
+
+def _problem(task: Task, problem: str | ProblemBody) -> Problem:
+    if isinstance(problem, str):
+        return task.problem_from_text(problem)
+    if problem.data is None:
+        read = task.problem_from_text(problem.prompt)
+        return replace(read, problem_id=problem.problem_id or read.problem_id, kind=problem.kind or read.kind)
+    made = Problem(
+        task=task.name,
+        problem_id=problem.problem_id or content_id(task.name, problem.prompt, problem.data),
+        prompt=problem.prompt,
+        data=problem.data,
+        difficulty=problem.difficulty,
+        kind=problem.kind,
+    )
+    task.messages(made)  # raises if the data lacks a field that the task needs
+    task.parse(made, "")
+    return made
+
+
+def policy_for(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
+    """The request's policy, within the operator's ceilings. Raises ServiceError 400 for invalid settings."""
+    profile = bundle.profiles.get(overrides.policy or "", Overrides())
+    try:
+        operators = bundle.policies[task_name].changed(profile.policy_changes())
+        policy = operators.changed(overrides.policy_changes())
+    except ConfigError as error:
+        raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
+    if overrides.num_samples != profile.num_samples:  # the operator's own count is lowered without an error
+        check_count("num_samples", overrides.num_samples, profile.num_samples or bundle.max_samples)
+    return bundle.served(policy, operators=operators)
 
 
 # ---- what is behind the service, and what watches it ----------------------------------------------------------------
@@ -105,28 +351,26 @@ class Backend(Protocol):
 
 
 class Meter:
-    """Receiver of metrics. This one counts nothing."""
+    """Receiver of metrics by name, with their labels as keywords. This one counts nothing."""
 
-    def answered(self, *, route: str, status: int, seconds: float) -> None:
-        """One HTTP request ended. ``route`` is the path's template, to bound the number of labels."""
+    def count(self, name: str, amount: float = 1.0, **labels: str) -> None:
+        """Add to a counter."""
 
-    def failed(self, *, task: str, status: int, code: str) -> None:
-        """One triage failed. The HTTP status of a stream may still be 200."""
+    def observe(self, name: str, value: float, **labels: str) -> None:
+        """Add a value to a histogram."""
 
-    def load(self, *, num_waiting: int) -> None:
-        """Number of requests waiting in this process."""
+    def set(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge."""
 
-    def decided(self, result: "TriageResult") -> None:
-        """One decision was made."""
 
-    def drawn(self, candidates: Sequence[Candidate]) -> None:
-        """Candidates of one request over all its passes, with or without a decision."""
-
-    def reported(self, *, task: str, decision: str, correct: bool) -> None:
-        """A client reported an outcome for the first time, or changed it."""
-
-    def watched(self, policy: str, watch: ErrorWatch) -> None:
-        """A policy's guarantee was compared with the outcomes."""
+def _count_candidates(meter: Meter, candidates: Sequence[Candidate]) -> None:
+    for each in candidates:
+        meter.count("candidates", generator=each.generator, outcome="failed" if each.text is None else "written")
+        for kind, tokens in (("prompt", each.prompt_tokens), ("completion", each.completion_tokens)):
+            if tokens:
+                meter.count("tokens", tokens, generator=each.generator, kind=kind)
+        if each.cost_usd:
+            meter.count("cost_usd", each.cost_usd, generator=each.generator)
 
 
 # ---- one request ----------------------------------------------------------------------------------------------------
@@ -610,7 +854,7 @@ class TriageService:
                     else ServiceError(repr(error), 500, "internal")
                 )
                 # Noted here and not around HTTP, because a failed stream has status 200.
-                self.meter.failed(task=task, status=failure.status, code=failure.code)
+                self.meter.count("failures", task=task, status=str(failure.status), code=failure.code)
                 facts = {"task": task, "status": failure.status, "code": failure.code, "reason": str(failure)}
                 level = logging.WARNING if failure.status >= 500 else logging.INFO
                 log.log(level, "no decision", extra={"facts": facts})
@@ -634,7 +878,7 @@ class TriageService:
         try:
             outcome = await self._solve(context, activity, waited_s=started - (context.received or started))
         finally:  # also for requests that fail or are abandoned
-            self.meter.drawn(activity.drawn)
+            _count_candidates(self.meter, activity.drawn)
             for name, error in _first_errors(activity.drawn).items():
                 log.warning("generator failed", extra={"facts": {"generator": name, "reason": error}})
             for error in dict.fromkeys(each.report.error for each in activity.judged if each.report.error is not None):
@@ -670,7 +914,10 @@ class TriageService:
             is_stored=self.records is not None and self.records.put(record),
             suspended=None if self.claims is None else self.claims.suspended(record.policy),
         )
-        self.meter.decided(result)
+        made = result.summary
+        self.meter.count("decisions", task=made.task, decision=made.decision, generator=made.generator or "")
+        if made.sigma is not None:
+            self.meter.observe("sigma", made.sigma, task=made.task)
         log.info("decision", extra={"facts": result.facts})
         return result
 

@@ -1,0 +1,591 @@
+"""What outcomes teach: labels of stored decisions, a policy certified on them, and a run directory to train on.
+
+An outcome is about the selected candidate. If all right answers of a task are equal (``base.gold_maker``), one correct
+answer, given by the reporter or selected and reported as right, becomes gold and the task's judge labels all
+candidates. Otherwise the verdict labels the candidates with the selected answer, and the others have no label.
+
+``recertified`` makes every decision again under the policy, from its stored candidates:
+
+- An answer that the policy would accept without a label counts as wrong, and so does one from a pass that was not
+  sampled: the guarantee then holds whatever their labels are.
+- Reports on abstentions are rarer or more frequent than reports on answers. So they do not count, and no threshold is
+  tested that would answer one of the stored abstentions after any of its passes (``Walk.floor``). It depends on
+  confidences alone, so the test is valid.
+- Several decisions on one problem are not independent, so only the newest counts.
+
+The guarantee holds for decisions like the reported ones. The reports cannot show whether these represent all answers;
+reports on a random share ensure it.
+
+Does not know: Ray, torch, HTTP.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from raydebm.config import DecisionConfig, Recipe, apply_overrides, parse_recipe
+from raydebm.decision.calibration.field_fit import FieldFit
+from raydebm.decision.calibration.policy_fit import PolicyFit, fit_thresholds, with_fields
+from raydebm.decision.calibration.walks import Walk
+from raydebm.decision.fields import UNFITTED
+from raydebm.decision.policy import Policy
+from raydebm.decision.redecide import Recorded, redecide
+from raydebm.errors import ConfigError, PoolError
+from raydebm.identity import content_id
+from raydebm.pipeline.writing_lock import write_lock
+from raydebm.records import Candidate, ConstraintReport, Decision, Gold, Label, Problem, ScoredCandidate, Verdict
+from raydebm.run.directory import RECIPE, RunDir
+from raydebm.run.fingerprints import new_manifest
+from raydebm.run.stages import IMPORTED, StageName
+from raydebm.run.tables import SplitProblem
+from raydebm.scorer.pairs import split_problems
+from raydebm.service.store.outcomes import ReportedOutcome, reports_by_record
+from raydebm.service.store.reader import DecisionReader, Filter
+from raydebm.service.store.record import DecisionRecord
+from raydebm.tasks.base import Task, gold_maker
+from raydebm.tasks.fields import value_key
+from raydebm.tasks.labels import label_candidate
+from raydebm.user_files import writing
+
+# ---- labels ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelledDecision:
+    """One decision with its candidates' labels."""
+
+    record: DecisionRecord
+    """Problem, and candidates with reports and energies (``record.outcome.pool``)."""
+    correct: bool
+    """Latest report on the selected candidate."""
+    labels: Mapping[str, Label]
+    """Label of every candidate of the pool by id; unlabeled if the outcome does not cover it."""
+    gold: Gold | None
+    """Gold from a correct answer. None if only the verdict is known."""
+    fault: str | None = None
+    """Contradiction between the reports. Such a decision has no labels."""
+
+    @property
+    def problem(self) -> Problem:
+        """Problem of the request."""
+        return self.record.problem
+
+    @property
+    def pool(self) -> Sequence[ScoredCandidate]:
+        """All candidates of the decision."""
+        return self.record.outcome.pool
+
+
+def labelled_decisions(
+    reader: DecisionReader,
+    task_named: Callable[[str], Task],
+    *,
+    where: Filter | None = None,
+    by: Sequence[str] | None = None,
+) -> Iterator[LabelledDecision]:
+    """Stored decisions that pass the filter and have an outcome, oldest file first, a few at a time in memory.
+
+    Args:
+        task_named: task by name; a user's own task comes from the run's recipe.
+
+    Raises:
+        UnknownNameError: ``task_named`` does not know a decision's task.
+    """
+    reports = reports_by_record(reader.outcomes.reports(), by=by)
+    tasks: dict[str, Task] = {}
+    for record in reader.records(where):
+        about = reports.get(record.record_id)
+        if about is None:
+            continue
+        name = record.problem.task
+        if name not in tasks:
+            tasks[name] = task_named(name)
+        yield _label_decision(tasks[name], record, about)
+
+
+def _label_decision(task: Task, record: DecisionRecord, reports: Sequence[ReportedOutcome]) -> LabelledDecision:
+    """Labels of one decision's candidates.
+
+    Args:
+        reports: current reports, at least one, in order of arrival. The last verdict and the last answer count.
+    """
+    problem, best, correct = record.problem, record.outcome.best, reports[-1].correct
+    given = next((report.answer for report in reversed(reports) if report.answer is not None), None)
+    gold, fault = _gold(task, problem, best, correct=correct, given=given)
+    fields = {path: each for report in reports for path, each in report.fields.items()}
+    labels = {
+        scored.candidate.candidate_id: _with_fields(
+            _label(task, problem, gold, scored, best, correct), scored, best, fields
+        )
+        for scored in record.outcome.pool
+    }
+    if fault is None and gold is not None and best is not None:
+        fault = _contradiction(labels[best.candidate.candidate_id], correct=correct)
+    if fault is not None:
+        labels = {name: _unlabelled(label, fault) for name, label in labels.items()}
+    return LabelledDecision(record=record, correct=correct, labels=labels, gold=gold, fault=fault)
+
+
+def _gold(
+    task: Task, problem: Problem, best: ScoredCandidate | None, *, correct: bool, given: str | None
+) -> tuple[Gold | None, str | None]:
+    """Gold from the correct answer, if one is known and determines the other labels; and the error if there is one."""
+    maker = gold_maker(task)
+    if maker is None:
+        return None, None
+    if given is not None:
+        gold = maker.gold_from_answer(problem, given)
+        return gold, None if gold is not None else f"task {task.name!r} finds no answer in the reported text"
+    if correct and best is not None and best.candidate.text is not None:
+        return maker.gold_from_answer(problem, best.candidate.text), None
+    return None, None
+
+
+def _label(
+    task: Task,
+    problem: Problem,
+    gold: Gold | None,
+    scored: ScoredCandidate,
+    best: ScoredCandidate | None,
+    correct: bool,
+) -> Label:
+    if gold is not None:
+        return label_candidate(task, problem, gold, scored.candidate)
+    candidate, verdict = scored.candidate, Verdict.UNLABELED
+    is_same = best is not None and (
+        candidate.candidate_id == best.candidate.candidate_id
+        or (scored.report.vote_key is not None and scored.report.vote_key == best.report.vote_key)
+    )
+    if is_same:
+        verdict = Verdict.CORRECT if correct else Verdict.INCORRECT
+    reason = "" if is_same else "the outcome says nothing about this answer"
+    return Label(candidate_id=candidate.candidate_id, problem_id=candidate.problem_id, verdict=verdict, reason=reason)
+
+
+def _with_fields(
+    label: Label, scored: ScoredCandidate, best: ScoredCandidate | None, reported: Mapping[str, Mapping[str, Any]]
+) -> Label:
+    """The label with the verdicts that follow for its fields.
+
+    A candidate with the selected answer's value of a field has the reported verdict. Where the right value is known,
+    the other candidates have one too. All fields of a right answer are right.
+    """
+    fields = dict(label.fields)
+    if label.verdict is Verdict.CORRECT:
+        fields |= dict.fromkeys(scored.report.fields, True)
+    of_selected = {} if best is None else best.report.fields
+    for path, each in reported.items():
+        own, selected = scored.report.fields.get(path), of_selected.get(path)
+        if own == selected:
+            fields[path] = each["correct"]
+        elif "value" in each:
+            fields[path] = own == value_key(each["value"])
+        elif each["correct"]:
+            fields[path] = False
+    return replace(label, fields=fields)
+
+
+def _contradiction(label: Label, *, correct: bool) -> str | None:
+    wanted = Verdict.CORRECT if correct else Verdict.INCORRECT
+    if label.verdict in (wanted, Verdict.UNLABELED):
+        return None
+    said = "right" if correct else "wrong"
+    return f"the selected answer was reported as {said}, but the reported answer makes it {label.verdict}"
+
+
+def _unlabelled(label: Label, reason: str) -> Label:
+    return Label(candidate_id=label.candidate_id, problem_id=label.problem_id, verdict=Verdict.UNLABELED, reason=reason)
+
+
+# ---- a guarantee ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Filter of decisions and reports."""
+
+    task: Task
+    checkpoint: str | None
+    """``versions["checkpoint"]`` of decisions whose energies are comparable with the run's. Default: any."""
+    where: Filter
+    by: tuple[str, ...] | None = None
+    """Reporters that count. Default: all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeSample:
+    """One labelled decision per problem, and facts about the unlabelled ones."""
+
+    origin: Origin
+    decisions: tuple[LabelledDecision, ...]
+    """Newest accepted decision of each problem."""
+    abstained: tuple[Recorded, ...]
+    """Abstentions that a guarantee must not answer, with or without an outcome."""
+    reported: int
+    """Number of decisions with an outcome."""
+    contradictory: int
+    """Decisions left out because their reports contradict each other."""
+    other_ensemble: int
+    """Decisions left out because another ensemble scored them."""
+    repeated: int
+    """Decisions left out because a newer one is about the same problem."""
+    reviewed: int
+    """Abstentions with an outcome, left out because they are reported more or less often than answers."""
+
+    @property
+    def times(self) -> tuple[datetime, datetime]:
+        """Times of the oldest and the newest decision."""
+        times = [decision.record.time for decision in self.decisions]
+        return min(times), max(times)
+
+
+def outcome_sample(reader: DecisionReader, origin: Origin) -> OutcomeSample:
+    """Read the decisions.
+
+    Raises:
+        PoolError: no decision can be used; the message has the reason.
+    """
+    where = origin.where.model_copy(update={"task": origin.task.name})
+    labelled = list(labelled_decisions(reader, lambda _: origin.task, where=where, by=origin.by))
+    if not labelled:
+        raise PoolError(_nothing_reported(reader, origin))
+    usable = [decision for decision in labelled if decision.fault is None]
+    own = [decision for decision in usable if _is_own(decision.record, origin)]
+    counted = [decision for decision in own if decision.record.outcome.decision is Decision.ACCEPT]
+    newest = {
+        (decision.problem.problem_id, decision.problem.prompt): decision for decision in sorted(counted, key=_time)
+    }
+    sample = OutcomeSample(
+        origin=origin,
+        decisions=tuple(newest.values()),
+        abstained=_abstained(reader, replace(origin, where=where)),
+        reported=len(labelled),
+        contradictory=len(labelled) - len(usable),
+        other_ensemble=len(usable) - len(own),
+        repeated=len(counted) - len(newest),
+        reviewed=len(own) - len(counted),
+    )
+    if not sample.decisions:
+        raise PoolError(_nothing_usable(sample))
+    return sample
+
+
+def _time(decision: LabelledDecision) -> datetime:
+    return decision.record.time
+
+
+def _is_own(record: DecisionRecord, origin: Origin) -> bool:
+    return origin.checkpoint is None or record.versions.get("checkpoint") == origin.checkpoint
+
+
+def _abstained(reader: DecisionReader, origin: Origin) -> tuple[Recorded, ...]:
+    where = origin.where.model_copy(update={"decision": str(Decision.ABSTAIN)})
+    return tuple(record.recorded for record in reader.records(where) if _is_own(record, origin))
+
+
+def _nothing_reported(reader: DecisionReader, origin: Origin) -> str:
+    stored = reader.table(["task"], origin.where.model_copy(update={"task": None}))["task"].to_pylist()
+    others = ", ".join(sorted(set(stored) - {origin.task.name})) or "none"
+    whose = "" if origin.by is None else f" by {', '.join(origin.by)}"
+    return (
+        f"none of {stored.count(origin.task.name)} stored decisions of {origin.task.name!r} in {reader.root!r} has an "
+        f"outcome{whose} (other tasks there: {others}); check the folder and the filters, or report some "
+        "(POST /v1/decisions/{record_id}/outcome)"
+    )
+
+
+def _nothing_usable(sample: OutcomeSample) -> str:
+    return (
+        f"of {sample.reported} decisions with an outcome none can be used: {sample.contradictory} contradict "
+        f"themselves; {sample.other_ensemble} were scored by another ensemble than the run's (`raydebm replay "
+        f"--checkpoint` scores texts again); {sample.reviewed} are about abstentions, which do not count"
+    )
+
+
+def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> PolicyFit:
+    """Choose thresholds and certify the guarantee on reported outcomes.
+
+    The posterior is kept: it is independent of these decisions, so the guarantee is exact.
+
+    Raises:
+        ConfigError: the policy has thresholds on sigma.
+        PoolError: there are too few decisions.
+    """
+    if policy.rule != "posterior" or policy.posterior is None:
+        raise ConfigError(
+            "the run's policy decides by the paper's rule, which has no confidence to certify; run `raydebm calibrate` "
+            "with triage.rule: posterior first"
+        )
+    if policy.posterior.task not in ("", sample.origin.task.name):
+        raise ConfigError(
+            f"the policy was fitted for task {policy.posterior.task!r}, and these decisions are of task "
+            f"{sample.origin.task.name!r}"
+        )
+    fit = fit_thresholds(policy, lambda current: _walked(sample, current), config=config)
+    if config.max_field_error is not None:
+        fit = with_fields(fit, _reported_fields(sample, fit.policy), config)
+    promised = {
+        name: {**guarantee, "outcomes": source_of(sample)}
+        for name in ("guarantee", "field_guarantee")
+        if (guarantee := getattr(fit.policy, name)) is not None
+    }
+    return replace(fit, policy=fit.policy.replaced(**promised)) if promised else fit
+
+
+def _reported_fields(sample: OutcomeSample, policy: Policy) -> FieldFit | None:
+    """Confidence and verdict of the fields of the selected answers, of the decisions whose reports settle every field.
+
+    Users report the fields that they found wrong, so a decision with an unsettled field says nothing about its others.
+    """
+    owner, paths, confidence, right = list[int](), list[str](), list[float](), list[bool]()
+    settled = 0
+    for decision in sample.decisions:
+        again = redecide(decision.record.recorded, policy=policy)
+        verdicts = {} if again.best is None else decision.labels[again.best.candidate.candidate_id].fields
+        fields = [each for each in again.fields if each.path in verdicts]
+        if fields and all(each.is_missing or each.path in verdicts for each in again.fields):
+            owner += [settled] * len(fields)
+            paths += [each.path for each in fields]
+            confidence += [each.confidence for each in fields]
+            right += [verdicts[each.path] for each in fields]
+            settled += 1
+    if not settled:
+        return None
+    given = np.array(confidence)
+    return FieldFit(
+        model=policy.fields or UNFITTED,
+        owner=np.array(owner, dtype=np.intp),
+        paths=tuple(paths),
+        confidence=given,
+        marginal=given,
+        share=given,
+        right=np.array(right, dtype=np.float64),
+    )
+
+
+def _walked(sample: OutcomeSample, policy: Policy) -> Walk:
+    """Replay every decision through the passes of one policy."""
+    steps = [_steps(each, policy) for each in sample.decisions]
+    return Walk(
+        confidence=np.array([[step.confidence for step in row] for row in steps]),
+        worth=np.array([[step.worth for step in row] for row in steps]),
+        floor=_floor(sample.abstained, policy),
+        is_unknown=np.array([[step.is_unknown for step in row] for row in steps], dtype=bool),
+    )
+
+
+def source_of(sample: OutcomeSample) -> dict[str, Any]:
+    """Origin of a guarantee's problems, for its ``outcomes``."""
+    first, last = sample.times
+    return {
+        "decisions": len(sample.decisions),
+        "since": first.isoformat(),
+        "until": last.isoformat(),
+        "by": None if sample.origin.by is None else list(sample.origin.by),
+    }
+
+
+def _worth(labels: Mapping[str, Label], scored: ScoredCandidate) -> float:
+    """1 for right, 0 for wrong, 1 minus the violation score if there is one; NaN for unknown."""
+    label = labels[scored.candidate.candidate_id]
+    if label.violation_score is not None:
+        return 1 - label.violation_score
+    return {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0}.get(label.verdict, math.nan)
+
+
+class _Step(NamedTuple):
+    """The selection after one pass."""
+
+    confidence: float
+    worth: float
+    is_unknown: bool = False
+
+
+def _steps(decision: LabelledDecision, policy: Policy) -> list[_Step]:
+    """Selection after each pass; a wrong answer after a pass that was not sampled."""
+    record = decision.record
+    recorded = record.recorded
+    steps: list[_Step] = []
+    for num_passes in range(1, policy.max_passes + 1):
+        again = redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes))
+        if again.decision is Decision.REGENERATE:
+            steps.append(_Step(1.0, 0.0, is_unknown=True))
+        elif again.best is None or again.confidence is None:
+            steps.append(_Step(-math.inf, 0.0))
+        else:
+            worth = _worth(decision.labels, again.best)
+            steps.append(_Step(again.confidence, 0.0 if math.isnan(worth) else worth))
+    return steps
+
+
+def _floor(abstained: Sequence[Recorded], policy: Policy) -> float:
+    """Lowest confidence above those of all abstentions after each pass, because any may be answered from. Proven
+    answers need no outcome, so abstentions that withheld one do not count."""
+    confidences = [
+        redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes)).confidence
+        for num_passes in range(1, policy.max_passes + 1)
+        for recorded in abstained
+    ]
+    known = [value for value in confidences if value is not None and value < 1]
+    return float(np.nextafter(max(known), math.inf)) if known else -math.inf
+
+
+# ---- a run directory ------------------------------------------------------------------------------------------------
+
+CONTRADICTION = "outcomes of several decisions contradict each other about this answer"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSummary:
+    """Numbers of imported and skipped decisions."""
+
+    decisions: int
+    """Decisions with an outcome."""
+    contradictory: int
+    """Decisions left out because their reports contradict each other."""
+    problems: int
+    test_problems: int
+    with_gold: int
+    """Problems with a correct answer, whose candidates are all labelled."""
+    candidates: int
+    verdicts: dict[str, int]
+
+
+@dataclass(slots=True)
+class ImportedTables:
+    """Tables of a run that grow by decision."""
+
+    problems: dict[str, Problem] = field(default_factory=dict)
+    golds: dict[str, Gold] = field(default_factory=dict)
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    reports: dict[str, ConstraintReport] = field(default_factory=dict)
+    labels: dict[str, Label] = field(default_factory=dict)
+    decisions: int = 0
+    contradictory: int = 0
+
+    def add(self, decision: LabelledDecision) -> None:
+        """Add one decision's problem, candidates, checks and labels."""
+        self.decisions += 1
+        if decision.fault is not None:
+            self.contradictory += 1
+            return
+        problem = self._problem(decision)
+        if decision.gold is not None:
+            self.golds[problem.problem_id] = replace(decision.gold, problem_id=problem.problem_id)
+        for scored in decision.pool:
+            # Problems with the same id also share candidate ids.
+            own = problem.problem_id != decision.problem.problem_id
+            name = scored.candidate.candidate_id
+            name = content_id("imported", problem.problem_id, name) if own else name
+            label = replace(
+                decision.labels[scored.candidate.candidate_id], candidate_id=name, problem_id=problem.problem_id
+            )
+            self.candidates[name] = replace(scored.candidate, candidate_id=name, problem_id=problem.problem_id)
+            self.reports[name] = replace(scored.report, candidate_id=name)
+            self.labels[name] = merged(self.labels.get(name), label)
+
+    def _problem(self, decision: LabelledDecision) -> Problem:
+        """Problem with the scored prompt, which may include the earlier turns of a chat."""
+        prompt = decision.record.scored_prompt or decision.problem.prompt
+        problem = replace(decision.problem, prompt=prompt)
+        known = self.problems.get(problem.problem_id)
+        if known is not None and (known.prompt, known.data) != (problem.prompt, problem.data):
+            other = content_id("imported", problem.problem_id, problem.prompt, dict(problem.data))
+            problem = replace(problem, problem_id=other)
+        self.problems.setdefault(problem.problem_id, problem)
+        return problem
+
+
+def merged(known: Label | None, label: Label) -> Label:
+    """Label of a candidate from two decisions; unlabeled if they contradict each other."""
+    if known is None or known.verdict is label.verdict or label.verdict is Verdict.UNLABELED:
+        return label if known is None else known
+    if known.verdict is Verdict.UNLABELED and known.reason != CONTRADICTION:
+        return label
+    return replace(label, verdict=Verdict.UNLABELED, reason=CONTRADICTION)
+
+
+def write_run(
+    decisions: Iterable[LabelledDecision], *, recipe: Recipe, out: str, test_frac: float, seed: int
+) -> ImportSummary:
+    """Write the run directory.
+
+    Args:
+        out: folder or filesystem URL without a run.
+        test_frac: share of problems for the test split.
+
+    Raises:
+        ConfigError: ``out`` has a run, is being written by another process, or cannot be written; or ``test_frac`` is
+            not between 0 and 1.
+        PoolError: fewer than three usable problems.
+    """
+    if not 0 < test_frac < 1:
+        raise ConfigError(f"the share of test problems must be between 0 and 1, got {test_frac}")
+    run = RunDir(out)
+    _check_holds_no_run(run)
+    tables = ImportedTables()
+    for each in decisions:
+        tables.add(each)
+    if len(tables.problems) < 3:
+        raise PoolError(
+            f"{tables.decisions} decisions with an outcome make {len(tables.problems)} problems; training needs at "
+            "least 3 (to train, to validate, to test): report more outcomes"
+        )
+    prompts = {problem_id: problem.prompt for problem_id, problem in tables.problems.items()}
+    train, test = split_problems(prompts, validation_frac=test_frac, seed=seed)
+    with write_lock(run, option="--out"), writing(out):
+        _check_holds_no_run(run)  # another process may have made one meanwhile
+        write_tables(tables, run, _recipe_of_import(recipe, out), test=frozenset(test))
+    verdicts = Counter(str(label.verdict) for label in tables.labels.values())
+    return ImportSummary(
+        decisions=tables.decisions,
+        contradictory=tables.contradictory,
+        problems=len(train) + len(test),
+        test_problems=len(test),
+        with_gold=len(tables.golds),
+        candidates=len(tables.candidates),
+        verdicts={str(verdict): verdicts[str(verdict)] for verdict in Verdict},
+    )
+
+
+def _check_holds_no_run(run: RunDir) -> None:
+    if run.exists(RECIPE) or run.exists("problems"):
+        raise ConfigError(f"{run.root} contains a run already; give another folder")
+
+
+def _recipe_of_import(recipe: Recipe, out: str) -> Recipe:
+    """The recipe with its own run directory and a single pass, because no generator knows users' problems."""
+    changes = [
+        f"name={recipe.name}-decisions",
+        f"run_dir={out}",
+        "triage.max_passes=1",
+        "generation.greedy=false",
+    ]
+    return parse_recipe(apply_overrides(recipe.model_dump(mode="json", by_alias=True), changes))
+
+
+def write_tables(tables: ImportedTables, run: RunDir, recipe: Recipe, *, test: frozenset[str]) -> None:
+    """Write each stage's tables, then its manifest, in the order of the stages."""
+    run.write_json({"decisions": tables.decisions}, IMPORTED.marker)
+    run.write_recipe(recipe)
+    splits = Counter("test" if name in test else "train" for name in tables.problems)
+    run.write_golds(tables.golds.values())
+    run.write_problems(
+        SplitProblem(problem=problem, split="test" if name in test else "train")
+        for name, problem in tables.problems.items()
+    )
+    _finish(run, "problems", recipe, dict(splits))
+    run.write_candidates(tables.candidates.values())
+    _finish(run, "candidates", recipe, {"candidates": len(tables.candidates)})
+    run.write_labels(tables.labels.values())
+    run.write_reports(tables.reports.values())
+    _finish(run, "labels", recipe, {"labels": len(tables.labels)})
+
+
+def _finish(run: RunDir, stage: StageName, recipe: Recipe, facts: dict[str, Any]) -> None:
+    run.finish(stage, new_manifest(stage, recipe, run, facts=facts))
