@@ -1,4 +1,4 @@
-"""What outcomes teach: labels of stored decisions, a policy certified on them, and a run directory to train on.
+"""Labels of stored decisions from outcomes, a policy certified on them, and a run directory to train on.
 
 An outcome is about the selected candidate. If all right answers of a task are equal (``base.gold_maker``), one correct
 answer, given by the reporter or selected and reported as right, becomes gold and the task's judge labels all

@@ -178,15 +178,14 @@ def test_decisions_of_another_ensemble_are_left_out(reader):
 @pytest.mark.parametrize(
     ("pairs", "options", "message"),
     [
-        ([], {}, "no stored decision in .* matches"),
-        ([(0, {}, None)], {}, "none of 1 stored decisions of 'gsm8k' has an outcome; report some"),
+        ([(0, {}, None)], {}, "none of 1 stored decisions of 'gsm8k' in .* has an outcome .* report some"),
         ([(0, {}, RIGHT)], {"by": ("audit",)}, "has an outcome by audit"),
-        ([(0, {"task": "math500"}, RIGHT)], {}, "holds decisions of math500 and none of the run's task 'gsm8k'"),
-        ([(0, {"share": 5}, RIGHT)], {}, "none can be used: 1 are about abstentions"),
-        ([(0, {"checkpoint": "other"}, RIGHT)], {}, "none can be used: 1 were scored by another ensemble"),
+        ([(0, {"task": "math500"}, RIGHT)], {}, "none of 0 .* other tasks there: math500"),
+        ([(0, {"share": 5}, RIGHT)], {}, "none can be used: .* 1 are about abstentions"),
+        ([(0, {"checkpoint": "other"}, RIGHT)], {}, "none can be used: .* 1 were scored by another ensemble"),
         ([(0, {}, (WRONG, "ada", "#### 2"))], {}, "none can be used: 1 contradict themselves"),
     ],
-    ids=["empty", "no outcome", "nobody of that name", "another task", "abstentions", "another ensemble", "faults"],
+    ids=["no outcome", "nobody of that name", "another task", "abstentions", "another ensemble", "faults"],
 )
 def test_nothing_to_learn_from_is_an_error_that_says_why(reader, pairs, options, message):
     stored = reader([(record(index, **given), report) for index, given, report in pairs])

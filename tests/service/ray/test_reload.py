@@ -103,7 +103,7 @@ def test_a_request_that_runs_ends_on_the_application_that_it_began_with():
             running = asyncio.create_task(client.get("/words"))
             for _ in range(20):
                 await asyncio.sleep(0)
-            shown.replace(answering("new"))
+            shown.app = answering("new")
             later = await client.get("/words")
             gate.set()
             return (await running).json(), later.json()
