@@ -180,7 +180,7 @@ def test_decisions_of_another_ensemble_are_left_out(reader):
     [
         ([(0, {}, None)], {}, "none of 1 stored decisions of 'gsm8k' in .* has an outcome .* report some"),
         ([(0, {}, RIGHT)], {"by": ("audit",)}, "has an outcome by audit"),
-        ([(0, {"task": "math500"}, RIGHT)], {}, "none of 0 .* other tasks there: math500"),
+        ([(0, {"task": "math500"}, RIGHT)], {}, "none of 0 .*other tasks there: math500"),
         ([(0, {"share": 5}, RIGHT)], {}, "none can be used: .* 1 are about abstentions"),
         ([(0, {"checkpoint": "other"}, RIGHT)], {}, "none can be used: .* 1 were scored by another ensemble"),
         ([(0, {}, (WRONG, "ada", "#### 2"))], {}, "none can be used: 1 contradict themselves"),
