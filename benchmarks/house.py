@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 49_130,
-    "modules": 301,
-    "test lines": 37_950,
+    "source lines": 48_490,
+    "modules": 293,
+    "test lines": 37_800,
     "benchmark lines": 2_380,
-    "client lines": 420,
+    "client lines": 410,
     "document lines outside docs/log": 5_930,
-    "tracked bytes": 15_770_000,
+    "tracked bytes": 15_710_000,
     "recipe keys": 166,
     "service arguments": 28,
     "commands": 16,
