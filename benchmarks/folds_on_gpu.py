@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from raydebm.config import Recipe
-    from raydebm.evaluation.trainings.training_summary import TrainingSummary
+    from raydebm.evaluation.trainings import TrainingSummary
     from raydebm.pipeline.runner import Pipeline
 
 NUM_FOLDS = 5
@@ -222,8 +222,7 @@ def _scored(
 def finish(shared: "Pipeline", made: Path, *, num_folds: int) -> tuple["TrainingSummary", str]:
     """Write the folds' runs from their energies, evaluate each, and write the summary of all; its report's address."""
     from raydebm.evaluation.stats.json_results import command_line
-    from raydebm.evaluation.trainings.training_summary import summarise
-    from raydebm.evaluation.trainings.trainings_report import write_summary
+    from raydebm.evaluation.trainings import summarise, write_summary
     from raydebm.pipeline.ray.score import ScoringInput, score
     from raydebm.pipeline.stages.energies import adapters_out_of_bag, pool_candidates
     from raydebm.pipeline.studies.trainings import _trained
@@ -308,7 +307,7 @@ def main() -> None:
         pack(recipe, given.file, num_folds=given.folds)
         return
     from raydebm.cli.pipeline import pipeline_for
-    from raydebm.evaluation.trainings.trainings_report import in_words
+    from raydebm.evaluation.trainings import in_words
 
     with pipeline_for(recipe, own_candidates=False) as shared:
         summary, address = finish(shared, given.file, num_folds=given.folds)

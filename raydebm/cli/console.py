@@ -95,8 +95,7 @@ def _field_sentence(row: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
 
 def show_evaluation(pipeline: "Pipeline") -> None:
     """Evaluate a run; print the main selectors, the report's opening and its address."""
-    from raydebm.evaluation.report.evaluation_tables import main_table
-    from raydebm.evaluation.report.headline import facts, lead, sentences
+    from raydebm.evaluation.report.evaluation_tables import facts, lead, main_table, sentences
 
     result = pipeline.evaluate()
     show_table(main_table(result))

@@ -92,7 +92,7 @@ def seeds(
     """
     chosen = _chosen_seeds(recipe, num_seeds, seed_list, default=5 if folds is None else 1)
     with pipeline_for(recipe, own_candidates=False) as pipeline:  # each training has its own run directory
-        from raydebm.evaluation.trainings.trainings_report import in_words, selector_table
+        from raydebm.evaluation.trainings import in_words, selector_table
         from raydebm.pipeline.studies.trainings import train_several
 
         summary, address = train_several(pipeline, seeds=chosen, folds=folds, retry_failed=retry_failed)

@@ -73,15 +73,12 @@ def add_selectors(family: Family) -> Family:
 
 
 def added_selectors(pools: PoolTable, validation: PoolTable) -> list[Selector]:
-    """Selectors added by user modules."""
     load_extensions()
     return [selector for family in _ADDED for selector in family(pools, validation)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Values:
-    """Expected values of a selector's choices."""
-
     correct: Floats
     """Correctness in [0, 1], shape (P,). NaN if the choice is unlabelled."""
     violation: Floats
@@ -155,12 +152,16 @@ def vote(pools: PoolTable, votes: Floats) -> Floats:
     return weights
 
 
+MAJORITY = Selector(
+    name="majority vote",
+    group="baseline",
+    description="the answer most candidates give; ties between answers shared; unparsed ones do not vote",
+    weights=lambda pools: vote(pools, np.ones(len(pools.candidates))),
+)
+
+
 def standard_selectors(
-    pools: PoolTable,
-    *,
-    lambda_: float,
-    adapters: Sequence[str] = (),
-    best_generator: str | None = None,
+    pools: PoolTable, *, lambda_: float, adapters: Sequence[str] = (), best_generator: str | None = None
 ) -> list[Selector]:
     """Selectors of a report, in order. Those that need energies are included only if some were recorded.
 
@@ -179,11 +180,7 @@ def standard_selectors(
         _rule("first", "the first after shuffling", lambda pools: lowest(pools, pools.place_of_row.astype(np.float64))),
         _rule("shortest", "the shortest text; ties shared", lambda pools: lowest(pools, pools.length)),
         _rule("longest", "the longest text; ties shared", lambda pools: lowest(pools, -pools.length)),
-        _rule(
-            "majority vote",
-            "the answer most candidates give; ties between answers shared; unparsed ones do not vote",
-            lambda pools: vote(pools, np.ones(len(pools.candidates))),
-        ),
+        MAJORITY,
     ]
     if own := greedy.intersection(pools.authors):
         how = "the sample at temperature 0 of one of the pool's generators, drawn with equal chance"

@@ -2,8 +2,7 @@
 
 import pytest
 
-from raydebm.evaluation.certainty import fields
-from raydebm.evaluation.certainty.fields import field_study
+from raydebm.evaluation.certainty.confidence import field_study
 from raydebm.evaluation.report.evaluation_tables import _field_tables
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.records import (
@@ -74,7 +73,7 @@ def test_a_field_at_the_threshold_is_not_flagged():
 
 
 def test_the_most_frequent_kinds_have_rows(monkeypatch):
-    monkeypatch.setattr(fields, "MOST_KINDS", 2)
+    monkeypatch.setattr("raydebm.evaluation.certainty.confidence.MOST_KINDS", 2)
     more = [*OUTCOMES[:1], outcome("a", {"items[7].price": 0.4, "total": 0.8, "date": 0.5})]
 
     assert [row.kind for row in study(more).rows] == ["all", "items[*].price", "total"]

@@ -253,9 +253,9 @@ def test_texts_for_the_repair_are_the_labelled_ones_of_the_given_problems():
     labels = {name: Label(candidate_id=name, problem_id="p", verdict=verdict) for name, verdict in verdicts.items()}
     problems = {"p": Problem(task="toy", problem_id="p", prompt="?")}
 
-    texts = repair_texts(problems, candidates, labels)
+    texts = repair_texts(pools_of_planted((problems, candidates, labels)))
 
-    assert [(one.text, one.generator, one.correct) for one in texts] == [("x", "g", True), ("y", "g", False)]
+    assert {(one.text, one.generator, one.correct) for one in texts} == {("x", "g", True), ("y", "g", False)}
 
 
 def test_plans_are_repaired_by_the_share_that_training_prefers():
@@ -271,7 +271,7 @@ def test_plans_are_repaired_by_the_share_that_training_prefers():
     }
     problems = {"p": Problem(task="toy", problem_id="p", prompt="?")}
 
-    texts = repair_texts(problems, candidates, labels)
+    texts = repair_texts(pools_of_planted((problems, candidates, labels)))
 
     assert {one.text for one in texts if one.correct} == {"plan 0.1", "plan 0.2"}
     assert len(texts) == 8
@@ -345,8 +345,8 @@ def repair_planted(shortcut_checkpoint, tmp_path_factory):
             extractor,
             tmp_path_factory.mktemp("planted-repair") / "scorer",
             RepairData(
-                train=repair_texts(*planted(3000, 160)),
-                validation=repair_texts(*planted(1000, 30)),
+                train=repair_texts(pools_of_planted(planted(3000, 160))),
+                validation=repair_texts(pools_of_planted(planted(1000, 30))),
                 test=pools_of_planted(test),
                 validation_pools=pools_of_planted(planted(1000, 30)),
             ),

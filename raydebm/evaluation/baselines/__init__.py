@@ -11,12 +11,7 @@ models are generators, not scorers: see ``docs/baselines.md``.
 from collections.abc import Sequence
 from pathlib import Path
 
-from raydebm.config import (
-    BaselineConfig,
-    EormBaseline,
-    JudgeBaseline,
-    ModelBaseline,
-)
+from raydebm.config import BaselineConfig, EormBaseline, JudgeBaseline, ModelBaseline
 from raydebm.errors import ConfigError
 from raydebm.evaluation.baselines.protocol import CandidateScorer, PoolTexts, TextScore, score_candidates
 from raydebm.generators import Secret
@@ -24,13 +19,7 @@ from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.journal import Journal
 from raydebm.scorer.pairs import TrainingGroup
 
-__all__ = [
-    "CandidateScorer",
-    "PoolTexts",
-    "TextScore",
-    "build_scorer",
-    "score_candidates",
-]
+__all__ = ["CandidateScorer", "PoolTexts", "TextScore", "build_scorer", "score_candidates"]
 
 
 def build_scorer(

@@ -27,17 +27,9 @@ from raydebm.config import ModelBaseline
 from raydebm.evaluation.baselines.protocol import PoolTexts, TextScore, flattened, regrouped
 from raydebm.evaluation.baselines.reward_models import LoadedModel
 from raydebm.generators.requests import LogProbs
-from raydebm.scorer.model.batching import (
-    MicroBatch,
-    fitted,
-    pad,
-    plan_micro_batches,
-    token_ids,
-    without_reference,
-)
+from raydebm.scorer.model.batching import MicroBatch, fitted, pad, plan_micro_batches, token_ids, without_reference
 
 BETWEEN = "\n"
-"""Text between problem and answer."""
 MICRO_BATCH_TOKENS = 2048
 """Padded tokens of one forward pass. The logits of a large vocabulary take 0.6 MB per token."""
 TOKENS_AT_ONCE = 128
@@ -47,58 +39,19 @@ SHARED_FROM = 0.25
 separate and has one row."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """Signals over an answer's tokens, higher is better, or the reason for their absence."""
-
-    logprob: float | None
-    """Mean log-probability, in nats."""
-    entropy: float | None
-    """Minus the mean entropy of the next-token distribution, in nats."""
-    worst: float | None
-    """Mean log-probability of the worst tenth."""
-    num_tokens: int = 0
-    error: str | None = None
-
-    @classmethod
-    def of(cls, log_probs: Sequence[float], entropies: Sequence[float]) -> "Reading":
-        """Average the values of an answer's tokens, at least one."""
-        summary = LogProbs.of(log_probs)
-        return cls(
-            logprob=summary.mean,
-            entropy=-sum(entropies) / len(entropies),
-            worst=summary.worst,
-            num_tokens=len(log_probs),
-        )
-
-    @classmethod
-    def failed(cls, error: str) -> "Reading":
-        """Result for an answer that could not be read."""
-        return cls(None, None, None, error=error)
-
-    def score(self) -> TextScore:
-        """Entropy, with the other signals as parts."""
-        if self.entropy is None or self.logprob is None or self.worst is None:
-            return TextScore.failed(self.error or "the model gives no log-probabilities")
-        return TextScore.of(self.entropy, {"logprob": self.logprob, "worst": self.worst})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Input:
     ids: Sequence[int]
     start: int
-    """Index of the answer's first token."""
     end: int
     """Index after the answer's last token."""
 
     @property
     def context(self) -> tuple[int, ...]:
-        """Tokens before the answer."""
         return tuple(self.ids[: self.start])
 
     @property
     def length(self) -> int:
-        """Number of tokens of the answer."""
         return self.end - self.start
 
 
@@ -109,7 +62,6 @@ class _Context:
     num_tokens: int
     cache: DynamicCache
     logits_V: Tensor  # noqa: N815
-    """Logits of an answer's first token."""
 
     def repeated(self, count: int) -> DynamicCache:
         """Cache of keys and values for ``count`` answers, which the model extends."""
@@ -119,8 +71,6 @@ class _Context:
 
 
 class Reader:
-    """Reader with a local model."""
-
     def __init__(self, config: ModelBaseline) -> None:
         """Load the model.
 
@@ -131,12 +81,12 @@ class Reader:
         self._loaded = LoadedModel(config, AutoModelForCausalLM)
 
     def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
-        return regrouped(pools, [reading.score() for reading in self.read(flattened(pools))])
+        return regrouped(pools, self.read(flattened(pools)))
 
-    def read(self, texts: Sequence[tuple[str, str]]) -> list[Reading]:
-        """One reading per (problem, answer), in order. An answer without tokens has an error."""
+    def read(self, texts: Sequence[tuple[str, str]]) -> list[TextScore]:
+        """One score per (problem, answer), in order. An answer without tokens has an error."""
         inputs = self._inputs(texts)
-        readings = [Reading.failed("the tokenizer found nothing to read in the text")] * len(inputs)
+        readings = [TextScore.failed("the tokenizer found nothing to read in the text")] * len(inputs)
         wanted = [place for place, given in enumerate(inputs) if given.end > given.start]
         alone = []
         for places in _by_context(inputs, wanted):
@@ -151,12 +101,12 @@ class Reader:
             readings[place] = reading
         return readings
 
-    def _in_batches(self, rows: Sequence[_Input], context: _Context | None = None) -> list[Reading]:
+    def _in_batches(self, rows: Sequence[_Input], context: _Context | None = None) -> list[TextScore]:
         """Readings of inputs, or of answers after one context, in order."""
         pad_id = self._loaded.pad_id()
         most = MICRO_BATCH_TOKENS if pad_id is not None else 1
         ids = [row.ids if context is None else row.ids[row.start :] for row in rows]
-        readings = dict[int, Reading]()
+        readings = dict[int, TextScore]()
         for group in plan_micro_batches([len(tokens) for tokens in ids], max_tokens=most):
             batch = pad(ids, positions=group, pad_id=pad_id or 0)
             chosen = [rows[place] for place in group]
@@ -195,18 +145,14 @@ class Reader:
         return _Input(ids=ids, start=max(len(ids) - len(answer), 1), end=len(ids))
 
     @torch.inference_mode()
-    def _read(self, batch: MicroBatch, rows: Sequence[_Input]) -> list[Reading]:
+    def _read(self, batch: MicroBatch, rows: Sequence[_Input]) -> list[TextScore]:
         moved = batch.to(self._loaded.device)
         first = min(row.start for row in rows) - 1
         num_logits = int(moved.ids.shape[1]) - first
-        output: Any = self._loaded.model(
-            input_ids=moved.ids,
-            attention_mask=moved.mask,
-            logits_to_keep=num_logits,
-        )
+        output: Any = self._loaded.model(input_ids=moved.ids, attention_mask=moved.mask, logits_to_keep=num_logits)
         offset = int(moved.ids.shape[1]) - output.logits.shape[1]
         return [
-            reading_of(logits[row.start - 1 - offset : row.end - 1 - offset], ids[row.start : row.end])
+            score_of(logits[row.start - 1 - offset : row.end - 1 - offset], ids[row.start : row.end])
             for logits, ids, row in zip(output.logits, moved.ids, rows, strict=True)
         ]
 
@@ -222,7 +168,7 @@ class Reader:
         return _Context(num_tokens=len(ids), cache=cache, logits_V=output.logits[0, -1])
 
     @torch.inference_mode()
-    def _read_after(self, context: _Context, batch: MicroBatch, rows: Sequence[_Input]) -> list[Reading]:
+    def _read_after(self, context: _Context, batch: MicroBatch, rows: Sequence[_Input]) -> list[TextScore]:
         """Readings of a batch of answers after a shared context."""
         moved = batch.to(self._loaded.device)
         before = moved.mask.new_ones(len(rows), context.num_tokens)
@@ -232,7 +178,7 @@ class Reader:
             past_key_values=context.repeated(len(rows)),
         )
         return [
-            reading_of(torch.cat([context.logits_V[None], logits[: row.length - 1]]), ids[: row.length])
+            score_of(torch.cat([context.logits_V[None], logits[: row.length - 1]]), ids[: row.length])
             for logits, ids, row in zip(output.logits, moved.ids, rows, strict=True)
         ]
 
@@ -250,8 +196,8 @@ def _shares(rows: Sequence[_Input]) -> bool:
     return saved >= SHARED_FROM * sum(row.end for row in rows)
 
 
-def reading_of(logits_AV: Tensor, tokens_A: Tensor) -> Reading:  # noqa: N803
-    """Reading of one answer.
+def score_of(logits_AV: Tensor, tokens_A: Tensor) -> TextScore:  # noqa: N803
+    """Minus the mean entropy of one answer, with its mean and worst log-probabilities as parts.
 
     Args:
         logits_AV: Logits before each of the answer's tokens.
@@ -265,7 +211,8 @@ def reading_of(logits_AV: Tensor, tokens_A: Tensor) -> Reading:  # noqa: N803
         own, entropy = _measured(logits_AV[slice_], tokens_A[slice_])
         log_probs += own.cpu().tolist()
         entropies += entropy.cpu().tolist()
-    return Reading.of(log_probs, entropies)
+    summary = LogProbs.of(log_probs)
+    return TextScore.of(-sum(entropies) / len(entropies), {"logprob": summary.mean, "worst": summary.worst})
 
 
 def _measured(logits_AV: Tensor, tokens_A: Tensor) -> tuple[Tensor, Tensor]:  # noqa: N803

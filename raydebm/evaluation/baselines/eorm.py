@@ -38,14 +38,12 @@ WEIGHTS_FILE = "eorm.safetensors"
 NUM_LAYERS, NUM_HEADS, DROPOUT, WEIGHT_DECAY, WARMUP_FRAC = 2, 4, 0.2, 0.01, 0.1
 """Values of the authors' released code."""
 MICRO_BATCH_TOKENS = 8192
-"""Padded tokens of one forward pass."""
 NUM_SPECIAL = 2
 """[CLS] before the problem and [SEP] after it."""
 
 
 class EormEpoch(Record):
     epoch: int
-    """Number of the epoch, from 1."""
     train_loss: float
     """Training loss in nats; ln 2 is chance."""
     validation_accuracy: float | None
@@ -178,7 +176,6 @@ class _Training:
         return self._write(folder, epochs, best_epoch, best)
 
     def _train_epoch(self, epoch: int) -> float:
-        """Mean loss over problems, each at its own step."""
         config = self._config
         self._model.train()
         groups = sorted(self._train, key=lambda group: group.problem_id)

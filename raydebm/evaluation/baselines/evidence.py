@@ -36,7 +36,6 @@ class EvidenceScorers:
         return cls([_loaded(config, run) for config in configs])
 
     def scores(self, texts: Sequence[tuple[str, str]]) -> list[Mapping[str, float]]:
-        """One mapping per (problem, answer), in order."""
         places: dict[str, dict[str, list[int]]] = {}
         for place, (prompt, text) in enumerate(texts):
             places.setdefault(prompt, {}).setdefault(text, []).append(place)

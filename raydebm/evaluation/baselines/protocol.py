@@ -46,8 +46,6 @@ class TextScore:
 
 
 class CandidateScorer(Protocol):
-    """Third-party scorer of candidates."""
-
     name: str
     """Name of the selector in reports."""
 

@@ -23,7 +23,6 @@ from raydebm.scorer.model.backbone import resolve_backbone, resolve_device, reso
 from raydebm.scorer.model.batching import MicroBatch, micro_batches, without_special_tokens
 
 MICRO_BATCH_TOKENS = 8192
-"""Padded tokens of one forward pass."""
 UNBOUNDED = 1_000_000
 """Limit above which a tokenizer has no limit. Such tokenizers state about 1e30."""
 

@@ -46,7 +46,6 @@ class CalibrationError:
     value: float | None
     """None without problems."""
     n: int
-    """Number of problems."""
     perfect: float | None = None
     """Expected value if each problem were right with its stated probability. None if outcomes are graded or not
     independent."""
@@ -65,11 +64,8 @@ class Bin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reliability:
-    """One probability compared with its outcomes."""
-
     name: str
     event: str
-    """Event of the probability."""
     ece: CalibrationError
     """Expected calibration error, in ten bins of equal mass."""
     brier: Estimate
@@ -247,13 +243,11 @@ class Stated:
         return worth_of(self.correct, self.violation)
 
     def row(self, bootstrap: Bootstrap) -> SignalRow:
-        """Worth as a signal."""
         words = "probability that the selection is right, by the posterior"
         (row,) = signal_rows((Signal(CONFIDENCE, words, self.confidence),), self.worth, bootstrap, correct=self.correct)
         return row
 
     def reliability(self, bootstrap: Bootstrap, *, name: str = CONFIDENCE) -> Reliability:
-        """Calibration."""
         return reliability(name, event_of(self.violation), self.confidence, self.worth, bootstrap)
 
 
@@ -266,7 +260,6 @@ class Trust:
     sigma_bins: tuple[SigmaBin, ...]
     """Accuracy, or 1 - violation, per tenth of the problems by sigma. Empty with one adapter."""
     fitted_on: str
-    """Data that fitted probabilities were fitted on."""
 
 
 def trust(pools: PoolTable, validation: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Trust | None:

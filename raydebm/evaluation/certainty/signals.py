@@ -39,12 +39,10 @@ def worth_of(correct: Floats, violation: Floats) -> Floats:
 
 
 def is_graded(violation: Floats) -> bool:
-    """Whether selections have a violation score."""
     return not np.isnan(violation).all()
 
 
 def event_of(violation: Floats) -> str:
-    """Readable name of the worth."""
     return "1 - violation of the selection" if is_graded(violation) else CORRECT
 
 
@@ -71,11 +69,7 @@ def signals(pools: PoolTable, lambda_: float) -> list[Signal]:
             "m / (1 + m) of the lowest E among other answers minus E of the pick, m; 1 without another answer",
             _margin(pools, pools.energy(lambda_), picked, same),
         ),
-        Signal(
-            "vote share",
-            "share of the answers that agree with the pick's",
-            of_picked(agreed),
-        ),
+        Signal("vote share", "share of the answers that agree with the pick's", of_picked(agreed)),
         # Sums of the same shares in another order differ in the last digits; equal entropies must tie.
         Signal("vote entropy", "minus the entropy of the answers", of_picked(entropy.round(12))),
         Signal(
@@ -101,7 +95,6 @@ def signals(pools: PoolTable, lambda_: float) -> list[Signal]:
 
 
 def varies(values: Floats) -> bool:
-    """Whether two known values differ."""
     known = values[~np.isnan(values)]
     return bool(len(known)) and bool((known != known[0]).any())
 

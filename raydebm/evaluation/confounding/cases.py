@@ -7,7 +7,7 @@ recognises authors makes its errors in favour of one of them.
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -26,7 +26,6 @@ class Case:
     problem_id: str
     difficulty: str
     picked: str
-    """Generator of the selection."""
     right: str
     """Generator of the right answer with the lowest E."""
     num_right: int
@@ -48,7 +47,6 @@ class CaseCount:
     difficulty: str
     num_picked: int = 0
     num_right: int = 0
-    """Number of right selections."""
     num_avoidable: int = 0
     """Number of wrong selections from pools with a right answer."""
     num_hopeless: int = 0
@@ -71,24 +69,24 @@ def case_studies(pools: PoolTable, *, lambda_: float) -> CaseStudies:
         lambda_: Weight of E_constraint in the selection.
     """
     energy, is_solvable = pools.energy(lambda_), pools.any(pools.correct == 1)
-    counts: dict[tuple[str, str], CaseCount] = {}
+    counts: dict[tuple[str, str], Counter[str]] = {}
     cases: list[Case] = []
     for pool, row in enumerate(pools.select(lambda_)):
         if row < 0 or math.isnan(pools.correct[row]):
             continue
-        if pools.correct[row] == 1:
-            outcome = "num_right"
-        elif is_solvable[pool]:
-            outcome = "num_avoidable"
+        outcome = "num_right" if pools.correct[row] == 1 else "num_avoidable" if is_solvable[pool] else "num_hopeless"
+        if outcome == "num_avoidable":
             cases.append(_case(pools, pool, int(row), energy))
-        else:
-            outcome = "num_hopeless"
-        generator, difficulty = pools.candidates[row].candidate.generator, pools.problems[pool].difficulty
-        own = counts.get((generator, difficulty), CaseCount(generator=generator, difficulty=difficulty))
-        more = {"num_picked": own.num_picked + 1, outcome: getattr(own, outcome) + 1}
-        counts[generator, difficulty] = replace(own, **more)
+        group = pools.candidates[row].candidate.generator, pools.problems[pool].difficulty
+        counts.setdefault(group, Counter()).update(("num_picked", outcome))
     lost_by_most = sorted(cases, key=lambda case: (-math.inf if case.margin is None else -case.margin, case.problem_id))
-    return CaseStudies(counts=tuple(count for _, count in sorted(counts.items())), cases=tuple(lost_by_most))
+    return CaseStudies(
+        counts=tuple(
+            CaseCount(generator=generator, difficulty=difficulty, **own)
+            for (generator, difficulty), own in sorted(counts.items())
+        ),
+        cases=tuple(lost_by_most),
+    )
 
 
 def _case(pools: PoolTable, pool: int, row: int, energy: Floats) -> Case:

@@ -158,8 +158,6 @@ Sizes = Mapping[str, tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairText:
-    """One labelled candidate."""
-
     candidate_id: str
     problem_id: str
     prompt: str
@@ -200,14 +198,10 @@ class HeadResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairResult:
-    """Result of a repair."""
-
     folder: Path
     record: EnsembleRecord
     cells: Sizes
-    """Numbers of texts used."""
     left_out: Sizes
-    """Excluded generators with too small a cell, and their numbers of texts."""
     heads: tuple[HeadResult, ...]
     trainable_share: float
     """Parameters of the heads over all parameters of the ensemble (the paper: 0.4 %, with the backbone counted once per

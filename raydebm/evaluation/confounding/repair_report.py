@@ -6,12 +6,13 @@ Does not know: Ray, the source of the data.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raydebm.config.pairs import POSITIVE_FRAC
+import numpy as np
+
 from raydebm.decision.table import PoolTable
 from raydebm.errors import PoolError
 from raydebm.evaluation.confounding.experiments import rescored
@@ -20,7 +21,6 @@ from raydebm.evaluation.confounding.screen import Screen, screen
 from raydebm.evaluation.report.document import ReportDocument, Table
 from raydebm.evaluation.selectors import best_generator_of
 from raydebm.evaluation.stats.intervals import Bootstrap
-from raydebm.records import Candidate, Label, Problem, Reasoning, Verdict
 
 if TYPE_CHECKING:
     from raydebm.evaluation.confounding.refit import FeatureExtractor, RepairResult, RepairSettings, RepairText
@@ -36,7 +36,6 @@ class RepairReport:
     result: "RepairResult"
 
     def to_json(self) -> dict[str, Any]:
-        """Contents of the page, as JSON values."""
         facts = dataclasses.asdict(self.result) | {"folder": str(self.result.folder)}
         del facts["record"]
         screens = {
@@ -46,7 +45,6 @@ class RepairReport:
         return {"task": self.task, **screens, "repair": facts}
 
     def summary(self) -> str:
-        """Results in sentences, generated from the numbers."""
         before, after = self.before.warnings(), self.after.warnings()
         left = f" Left after the repair: {'; '.join(after)}." if after else ""
         return (
@@ -72,63 +70,26 @@ class RepairReport:
         ]
 
     def document(self, provenance: Mapping[str, str] | None = None) -> ReportDocument:
-        """The report as a page."""
         title = f"Repair: {self.task}" if self.task else "Repair"
         return document(title, self.summary(), self.tables(), {"before": self.before, "after": self.after}, provenance)
 
 
-def repair_texts(
-    problems: Mapping[str, Problem],
-    candidates: Iterable[Candidate],
-    labels: Mapping[str, Label],
-    *,
-    reasoning: Reasoning = "answer",
-) -> list["RepairText"]:
-    """Labelled candidates of some problems, in the form that the repair needs. Greedy and unlabelled ones are excluded.
-
-    If labels have violation scores, the lowest ``POSITIVE_FRAC`` of a problem's candidates are the correct ones, as in
-    training; scores equal to the limit are included.
-
-    Args:
-        problems: Problems by id. Candidates of other problems are excluded.
-        labels: Labels by candidate id.
-        reasoning: Part of a candidate that the scorer reads (``scorer.reasoning``).
-    """
+def repair_texts(pools: PoolTable) -> list["RepairText"]:
+    """Labelled candidates with the labels used in training, in the form that the repair needs."""
     from raydebm.evaluation.confounding.refit import RepairText
 
-    labelled = [
-        (candidate.as_scored(reasoning), label)
-        for candidate in candidates
-        if candidate.problem_id in problems and candidate.text is not None and not candidate.is_greedy
-        if (label := labels.get(candidate.candidate_id)) is not None
-    ]
-    limits = _limits([label for _, label in labelled])
-    texts = []
-    for candidate, label in labelled:
-        if label.verdict is Verdict.UNLABELED:
-            continue
-        limit, score = limits.get(candidate.problem_id), label.violation_score
-        correct = label.verdict is Verdict.CORRECT if limit is None or score is None else score <= limit
-        texts.append(
-            RepairText(
-                candidate_id=candidate.candidate_id,
-                problem_id=candidate.problem_id,
-                prompt=problems[candidate.problem_id].prompt,
-                text=candidate.text or "",
-                generator=candidate.generator,
-                correct=correct,
-            )
+    correct, texts = pools.with_trained_labels().correct, list(pools.texts.items())
+    return [
+        RepairText(
+            candidate_id=texts[row][0],
+            problem_id=pools.problems[pools.pool_of_row[row]].problem_id,
+            prompt=texts[row][1][0],
+            text=texts[row][1][1],
+            generator=pools.authors[pools.author_of_row[row]],
+            correct=bool(correct[row] == 1),
         )
-    return texts
-
-
-def _limits(labels: Iterable[Label]) -> dict[str, float]:
-    """Highest violation score within the best share of candidates, by problem."""
-    scores: dict[str, list[float]] = {}
-    for label in labels:
-        if label.violation_score is not None:
-            scores.setdefault(label.problem_id, []).append(label.violation_score)
-    return {name: sorted(own)[max(round(POSITIVE_FRAC * len(own)), 1) - 1] for name, own in scores.items()}
+        for row in np.flatnonzero(~np.isnan(correct))
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

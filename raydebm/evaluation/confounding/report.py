@@ -16,18 +16,10 @@ from numpy.typing import NDArray
 
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.confounding.cases import CaseStudies, case_studies, case_tables
-from raydebm.evaluation.confounding.experiments import (
-    AblationRow,
-    ProbeData,
-    ProbeRow,
-    probes,
-    style_ablation,
-    variants,
-)
+from raydebm.evaluation.confounding.experiments import AblationRow, ProbeRow, probes, style_ablation, variants
 from raydebm.evaluation.confounding.screen import MAX_IDENTITY_SHARE, Screen, screen
 from raydebm.evaluation.confounding.swap import SwapResult
 from raydebm.evaluation.report.document import (
-    Cell,
     Chapter,
     Plate,
     ReportDocument,
@@ -52,12 +44,8 @@ Features = Callable[[Sequence[tuple[str, str]]], NDArray[np.float32]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfoundingSettings:
-    """Settings of the measurements."""
-
     lambda_: float
-    """Weight of E_constraint in the selection."""
     task: str = ""
-    """Name of the task, for headings."""
     num_bootstrap: int = 2000
     seed: int = 0
     max_ablation_problems: int | None = 100
@@ -67,21 +55,9 @@ class ConfoundingSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sources:
-    """Optional sources of a report in addition to the energies. A missing one omits its section."""
-
-    scorer: TextScorer | None = None
-    """Scorer for the style ablation, and for code-only and explanation-only scoring."""
-    features: Features | None = None
-    """Features for the linear probes."""
-    swaps: tuple[SwapResult, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfoundingReport:
     task: str
     scorer: str
-    """Name of the checkpoint."""
     lambda_: float
     best_generator: str | None
     """Generator chosen on validation pools, or None if it was chosen in hindsight."""
@@ -98,7 +74,6 @@ class ConfoundingReport:
         return dataclasses.asdict(self) | {"warnings": list(warnings), "untested": list(untested)}
 
     def summary(self) -> str:
-        """Results in sentences, generated from the numbers."""
         says = "The screen warns" if self.screen.warnings() else "The screen"
         return (
             f"Scorer {self.scorer}, {self.screen.num_problems} problems, lambda {self.lambda_:g}. "
@@ -106,7 +81,6 @@ class ConfoundingReport:
         )
 
     def tables(self) -> list[Table]:
-        """Tables with rows."""
         return [
             generator_table(self.screen),
             spread_table({"value": self.screen}),
@@ -117,7 +91,6 @@ class ConfoundingReport:
         ]
 
     def document(self, provenance: Mapping[str, str] | None = None) -> ReportDocument:
-        """The report as a page."""
         title = f"Confounding: {self.task}" if self.task else "Confounding"
         return document(title, self.summary(), self.tables(), {"picked": self.screen}, provenance)
 
@@ -130,71 +103,58 @@ def document(
     provenance: Mapping[str, str] | None,
 ) -> ReportDocument:
     """Page with the picks of the given screens, by scorer."""
-    plates = [plate for plate in (_pick_plate(screens),) if plate is not None]
+    plates = tuple(plate for plate in (_pick_plate(screens),) if plate is not None)
     return ReportDocument(
         title=title,
         summary=(summary,),
-        chapters=(Chapter(title="Figures", plates=plates), Chapter(title="Tables", tables=tables)),
+        chapters=(Chapter(title="Figures", plates=plates), Chapter(title="Tables", tables=tuple(tables))),
         provenance=provenance or {},
     )
-
-
-def confounding_report(
-    pools: PoolTable,
-    *,
-    sources: Sources,
-    settings: ConfoundingSettings,
-    validation: PoolTable | None = None,
-    scorer: str = "the scorer",
-) -> ConfoundingReport:
-    """Screen, probes, ablation and case studies of one scorer on one set of pools.
-
-    Args:
-        pools: Test pools with the energies of this scorer.
-        sources: Additional sources.
-        settings: Settings of the measurements.
-        validation: Pools that choose the "best generator". Without any, it is chosen in hindsight.
-        scorer: Name of the checkpoint, for headings.
-    """
-    steps = confounding_steps(pools, sources=sources, settings=settings, validation=validation, scorer=scorer)
-    return next(step for step in steps if isinstance(step, ConfoundingReport))
 
 
 def confounding_steps(
     pools: PoolTable,
     *,
-    sources: Sources,
     settings: ConfoundingSettings,
     validation: PoolTable | None = None,
-    scorer: str = "the scorer",
+    name: str = "the scorer",
+    scorer: TextScorer | None = None,
+    features: Features | None = None,
+    swaps: tuple[SwapResult, ...] = (),
 ) -> Iterator[str | ConfoundingReport]:
-    """``confounding_report`` with a line before each step that takes long. The last item is the report."""
+    """Screen and case studies of one scorer on one set of pools, and the experiments that have what they need.
+
+    Yields a line before each step that takes long, and at last the report.
+
+    Args:
+        pools: Test pools with the energies of this scorer.
+        validation: Pools that choose the "best generator". Without any, it is chosen in hindsight.
+        name: Name of the checkpoint, for headings.
+        scorer: Scorer for the style ablation, and for code-only and explanation-only scoring.
+        features: Features for the linear probes.
+    """
     best = None if validation is None else best_generator_of(validation, by_violation=False)
     ablation: tuple[AblationRow, ...] = ()
     probed: tuple[ProbeRow, ...] = ()
     sampled = _sampled_pools(pools, settings.max_ablation_problems, settings.seed)
-    if sources.features is not None:
+    if features is not None:
         yield f"linear probes: reading the features of the answers to {pools.num_pools} problems"
-        probed = _probes(pools, sources.features, settings)
-    if sources.scorer is not None:
+        probed = _probes(pools, features, settings)
+    if scorer is not None:
         yield f"style ablation: scoring the answers to {sampled.num_pools} problems in up to {len(variants())} forms"
         ablation = style_ablation(
-            sampled,
-            sources.scorer,
-            lambda_=settings.lambda_,
-            best_generator=best,
-            bootstrap=_bootstrap(sampled, settings),
+            sampled, scorer, lambda_=settings.lambda_, best_generator=best, bootstrap=_bootstrap(sampled, settings)
         )
     yield ConfoundingReport(
         task=settings.task,
-        scorer=scorer,
+        scorer=name,
         lambda_=settings.lambda_,
         best_generator=best,
         screen=screen(pools, lambda_=settings.lambda_, best_generator=best, bootstrap=_bootstrap(pools, settings)),
         ablation=ablation,
         num_ablation_problems=sampled.num_pools if ablation else 0,
         probes=probed,
-        swaps=sources.swaps,
+        swaps=swaps,
         cases=case_studies(pools, lambda_=settings.lambda_),
     )
 
@@ -216,16 +176,10 @@ def _probes(pools: PoolTable, features: Features, settings: ConfoundingSettings)
     sizes, most = np.cumsum(pools.sizes[shuffled]), settings.max_probe_texts
     num_kept = len(shuffled) if most is None else max(int((sizes <= most).sum()), 1)
     rows = np.concatenate([np.arange(pools.offsets[pool], pools.offsets[pool + 1]) for pool in shuffled[:num_kept]])
-    texts = [pools.candidates[row].candidate for row in rows]
-    problems = [pools.problems[pool] for pool in pools.pool_of_row[rows]]
-    data = ProbeData(
-        features=features([(one.prompt, text.text or "") for one, text in zip(problems, texts, strict=True)]),
-        problem_ids=[problem.problem_id for problem in problems],
-        generators=[text.generator for text in texts],
-        correct=pools.correct[rows],
-        num_chars=pools.length[rows],
+    texts = list(pools.texts.values())
+    return probes(
+        pools, rows, features([texts[row] for row in rows]), num_bootstrap=settings.num_bootstrap, seed=settings.seed
     )
-    return probes(data, num_bootstrap=settings.num_bootstrap, seed=settings.seed)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
@@ -257,54 +211,42 @@ def generator_table(screening: Screen, *, title: str = "Generators") -> Table:
 
 def spread_table(screens: Mapping[str, Screen]) -> Table:
     """One column per scorer, such as before and after a repair."""
-
-    def accuracy(name: str) -> Callable[[Screen], Cell]:
-        return lambda each: _accuracy(each, name)
-
-    figures: list[tuple[str, str, Callable[[Screen], Cell]]] = [
-        ("spread of correct energies (std over generators)", "large", lambda each: number(each.spread)),
-        ("the same, largest minus smallest", "large", lambda each: number(each.spread_range)),
-        ("the same, within problems", "large", lambda each: number(each.spread_in_problem)),
-        (
-            "variance of correct energies due to the generator",
-            f"above {MAX_IDENTITY_SHARE:g}",
-            lambda each: number(each.identity_share),
-        ),
-        ("gap between wrong and right, same generator", "near or below 0", lambda each: number(each.gap_within)),
-        (
-            "spread within problems, in units of that gap",
-            "above 1, or no gap",
-            lambda each: "no gap" if each.relative_spread.value is None else number(each.relative_spread),
-        ),
-        ("AUROC within a generator, mean", "its interval holds 0.5", lambda each: number(each.within_auroc)),
-        (f"{PAPER_RULE}: correct %", "", accuracy(PAPER_RULE)),
-        ("best generator: correct %", "", accuracy("best generator")),
-        ("random: correct %", "", accuracy("random")),
-        ("oracle: correct %", "", accuracy("oracle")),
-        (
-            f"{PAPER_RULE} minus best generator",
-            "its interval holds 0",
-            lambda each: points(each.paper_minus_best_generator),
-        ),
-        ("warnings", "", lambda each: len(each.warnings())),
-    ]
-
-    def of(screening: Screen) -> Callable[[tuple[str, str, Callable[[Screen], Cell]]], Cell]:
-        return lambda figure: figure[2](screening)
-
-    return table_of(
-        "Screen",
-        "95 % intervals by bootstrap over problems; n where a figure is about some of them only. The difference to "
-        "the best generator is paired, on the problems that it answered. The paper calls a spread below 0.25 "
-        "unconfounded, in the energy units of its own scorers; the share of variance and the spread in units of the "
-        "gap need none, so they alone can be compared between scorers. Last column: what points to a shortcut.",
-        figures,
-        {
-            "figure": lambda figure: figure[0],
-            **{name: of(screening) for name, screening in screens.items()},
-            "a shortcut when": lambda figure: figure[1],
-        },
+    columns = [_figures(screening) for screening in screens.values()]
+    return Table(
+        title="Screen",
+        caption="95 % intervals by bootstrap over problems; n where a figure is about some of them only. The "
+        "difference to the best generator is paired, on the problems that it answered. The paper calls a spread below "
+        "0.25 unconfounded, in the energy units of its own scorers; the share of variance and the spread in units of "
+        "the gap need none, so they alone can be compared between scorers. Last column: what points to a shortcut.",
+        headers=("figure", *screens, "a shortcut when"),
+        rows=tuple((name, *(column[name][1] for column in columns), hint) for name, (hint, _) in columns[0].items()),
     )
+
+
+def _figures(screening: Screen) -> dict[str, tuple[str, str]]:
+    """Sign of a shortcut, and figure, by name."""
+    relative = screening.relative_spread
+    return {
+        "spread of correct energies (std over generators)": ("large", number(screening.spread)),
+        "the same, largest minus smallest": ("large", number(screening.spread_range)),
+        "the same, within problems": ("large", number(screening.spread_in_problem)),
+        "variance of correct energies due to the generator": (
+            f"above {MAX_IDENTITY_SHARE:g}",
+            number(screening.identity_share),
+        ),
+        "gap between wrong and right, same generator": ("near or below 0", number(screening.gap_within)),
+        "spread within problems, in units of that gap": (
+            "above 1, or no gap",
+            "no gap" if relative.value is None else number(relative),
+        ),
+        "AUROC within a generator, mean": ("its interval holds 0.5", number(screening.within_auroc)),
+        **{
+            f"{name}: correct %": ("", _accuracy(screening, name))
+            for name in (PAPER_RULE, "best generator", "random", "oracle")
+        },
+        f"{PAPER_RULE} minus best generator": ("its interval holds 0", points(screening.paper_minus_best_generator)),
+        "warnings": ("", str(len(screening.warnings()))),
+    }
 
 
 def _accuracy(screening: Screen, name: str) -> str:

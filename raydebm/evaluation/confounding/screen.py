@@ -50,9 +50,7 @@ class AuthorRow:
     """Share among a problem's correct candidates, mean over the problems that it answered with any correct one: the
     picks of a scorer that depends only on correctness."""
     pick_share: Estimate
-    """Share of the picks, on the same problems."""
     excess: Estimate
-    """``pick_share`` minus ``correct_share``."""
     energy_correct: Estimate
     """Mean mu of its correct candidates. Lower is better."""
     energy_incorrect: Estimate
@@ -86,7 +84,6 @@ class Screen:
     """``spread_in_problem`` over ``gap_within``: effect of the author relative to that of correctness. It has no unit,
     so it can be compared between scorers with different scales."""
     within_auroc: Estimate
-    """Mean of the generators' ``within_auroc``."""
     accuracy: Mapping[str, Estimate]
     """Share correct of the paper's rule, random, the best generator and the oracle."""
     best_generator: str | None
@@ -185,7 +182,6 @@ def screen(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, best_gener
 
 
 def _rows(table: CandidateTable, index: int, label: int) -> Bools:
-    """Rows of one generator with one label."""
     rows: Bools = (table.generator == index) & (table.correct == label)
     return rows
 

@@ -156,18 +156,12 @@ def _without_blank_ends(code: str) -> str:
 
 
 STYLES: Mapping[str, Rewrite] = MappingProxyType(
-    {
-        "headers": without_headers,
-        "latex": without_latex,
-        "io": with_plain_io,
-        "comments": without_comments,
-    }
+    {"headers": without_headers, "latex": without_latex, "io": with_plain_io, "comments": without_comments}
 )
 """Features that the ablation removes, in the paper's order."""
 
 
 def without(text: str, names: tuple[str, ...]) -> str:
-    """Remove several features, in the given order."""
     for name in names:
         text = STYLES[name](text)
     return text

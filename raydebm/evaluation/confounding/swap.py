@@ -48,26 +48,18 @@ class Rewriter:
     """Generator that rewrites answers in one style."""
 
     style: str
-    """Name in the pools of the generator with this style."""
     generator: Generator
     """The generator itself (as in the paper), or any other with ``examples``."""
     examples: tuple[str, ...] = ()
     """Answers in the style to show. Empty if the generator writes in its own style."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwapSettings:
-    max_problems: int = 40
-    """Number of problems with a correct answer of the source (paper: 40), sampled with the seed."""
-    max_tokens: int = 2048
-    num_bootstrap: int = 2000
-    seed: int = 0
+MAX_PROBLEMS = 40
+"""Number of problems with a correct answer of the source, sampled with the seed (paper)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwappedText:
-    """One rewritten answer."""
-
     problem_id: str
     candidate_id: str
     style: str
@@ -75,7 +67,6 @@ class SwappedText:
     verdict: Verdict
     """Verdict of the rewritten text. Unlabelled without one."""
     before: float | None
-    """mu of the original."""
     after: float | None
     error: str | None = None
 
@@ -90,8 +81,6 @@ class SwappedText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapRow:
-    """Results of one style."""
-
     style: str
     is_control: bool
     """Whether it is the source's own style, which measures the effect of rewriting itself."""
@@ -119,7 +108,9 @@ async def style_swap(
     source: str,
     scorer: TextScorer,
     check: Checker,
-    settings: SwapSettings,
+    max_tokens: int = 2048,
+    num_bootstrap: int = 2000,
+    seed: int = 0,
 ) -> SwapResult:
     """Rewrite correct answers of one generator in other styles, keep those still correct, and compare energies.
 
@@ -130,13 +121,13 @@ async def style_swap(
     Raises:
         PoolError: the source has no correct answer.
     """
-    chosen = _correct_answers(pools, source, settings)
+    chosen = _correct_answers(pools, source, seed)
     if not chosen:
         raise PoolError(f"generator {source!r} has no correct answer in these pools, so there is nothing to rewrite")
     before = _energies(scorer, [(problem.prompt, candidate.text or "") for problem, candidate in chosen])
     texts: list[SwappedText] = []
     for rewriter in rewriters:
-        requests = [_request(problem, candidate, rewriter, settings) for problem, candidate in chosen]
+        requests = [_request(problem, candidate, rewriter, max_tokens, seed) for problem, candidate in chosen]
         replies = await collect(rewriter.generator, requests)
         pairs = [(problem.prompt, reply.text or "") for (problem, _), reply in zip(chosen, replies, strict=True)]
         after = _energies(scorer, pairs)
@@ -153,22 +144,24 @@ async def style_swap(
                     error=reply.error,
                 )
             )
-    return _result(source, texts, settings)
+    return _result(source, texts, num_bootstrap=num_bootstrap, seed=seed)
 
 
-def _correct_answers(pools: PoolTable, source: str, settings: SwapSettings) -> list[tuple[Problem, Candidate]]:
+def _correct_answers(pools: PoolTable, source: str, seed: int) -> list[tuple[Problem, Candidate]]:
     """One correct answer of the source per problem."""
     right = np.flatnonzero((pools.correct == 1) & pools.is_by(source))
     _, first = np.unique(pools.pool_of_row[right], return_index=True)
     answers = [(pools.problems[pools.pool_of_row[row]], pools.candidates[row].candidate) for row in right[first]]
     answers.sort(key=lambda answer: answer[0].problem_id)
-    if len(answers) > settings.max_problems:
-        places = Random(seed_for(settings.seed, "swap", source)).sample(range(len(answers)), settings.max_problems)
+    if len(answers) > MAX_PROBLEMS:
+        places = Random(seed_for(seed, "swap", source)).sample(range(len(answers)), MAX_PROBLEMS)
         answers = [answers[index] for index in sorted(places)]
     return answers
 
 
-def _request(problem: Problem, candidate: Candidate, rewriter: Rewriter, settings: SwapSettings) -> GenerationRequest:
+def _request(
+    problem: Problem, candidate: Candidate, rewriter: Rewriter, max_tokens: int, seed: int
+) -> GenerationRequest:
     parts = [f"Problem:\n{problem.prompt}", f"Solution:\n{candidate.text}"]
     parts += [f"Example {number}:\n{text}" for number, text in enumerate(rewriter.examples, start=1)]
     parts.append(LIKE_EXAMPLES if rewriter.examples else OWN_STYLE)
@@ -177,8 +170,8 @@ def _request(problem: Problem, candidate: Candidate, rewriter: Rewriter, setting
         problem_id=problem.problem_id,
         generator=rewriter.generator.name,
         messages=({"role": "system", "content": SYSTEM}, {"role": "user", "content": "\n\n".join(parts)}),
-        sampling=Sampling(temperature=0.0, top_p=1.0, max_tokens=settings.max_tokens),
-        seed=seed_for(settings.seed, "swap", candidate.candidate_id, rewriter.style),
+        sampling=Sampling(temperature=0.0, top_p=1.0, max_tokens=max_tokens),
+        seed=seed_for(seed, "swap", candidate.candidate_id, rewriter.style),
     )
 
 
@@ -190,9 +183,9 @@ def _energies(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[floa
     ]
 
 
-def _result(source: str, texts: Sequence[SwappedText], settings: SwapSettings) -> SwapResult:
+def _result(source: str, texts: Sequence[SwappedText], *, num_bootstrap: int, seed: int) -> SwapResult:
     problems = sorted({text.problem_id for text in texts})
-    bootstrap = Bootstrap.of(len(problems), num_bootstrap=settings.num_bootstrap, seed=settings.seed)
+    bootstrap = Bootstrap.of(len(problems), num_bootstrap=num_bootstrap, seed=seed)
     by_style: dict[str, list[SwappedText]] = {}
     for text in texts:
         by_style.setdefault(text.style, []).append(text)
@@ -232,11 +225,9 @@ class SwapInputs:
     run: RunDir
     keys: Mapping[str, Secret]
     test: PoolTable
-    """Pools whose correct answers are rewritten."""
     validation: PoolTable
     """Pools whose correct answers are examples of a style."""
     golds: Mapping[str, Gold]
-    """Golds by problem id."""
 
 
 def swap_keys(recipe: Recipe) -> dict[str, Secret]:
@@ -276,11 +267,9 @@ async def _swaps(inputs: SwapInputs, scorer: TextScorer) -> tuple[SwapResult, ..
                     source=source,
                     scorer=scorer,
                     check=partial(_check, task=task_of(recipe.task), golds=inputs.golds),
-                    settings=SwapSettings(
-                        max_tokens=recipe.generation.max_tokens or 2048,
-                        num_bootstrap=recipe.evaluation.num_bootstrap,
-                        seed=recipe.seed,
-                    ),
+                    max_tokens=recipe.generation.max_tokens or 2048,
+                    num_bootstrap=recipe.evaluation.num_bootstrap,
+                    seed=recipe.seed,
                 )
                 for source in settings.swap
             ]

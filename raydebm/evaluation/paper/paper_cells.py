@@ -4,22 +4,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal
+from typing import Literal, TypeVar
 
 import yaml
 
 from raydebm.evaluation.report.document import number, with_interval
-from raydebm.evaluation.results.entries import ALL_PASSES, WEIGHTED_VOTE
+from raydebm.evaluation.results.entries import ALL_PASSES, WEIGHTED_VOTE, SelectorRow
 from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.scorers import Transfer, VariantStudy
 from raydebm.evaluation.studies.study import StudyResults
 
+Item = TypeVar("Item")
 Status = Literal["measured", "not measurable", "needs a key or GPU", "not applicable"]
 MIN_PROBLEMS = 30
 """Minimum number of problems. Figures on fewer problems are counted separately, and transfer figures are not shown."""
-
-
+NEEDED: Status = "needs a key or GPU"
 REPAIRED_COLUMNS = ("TACO",)
 """Columns whose published figures are from the repaired scorer (DFR), except in the sweeps over K and N."""
 
@@ -29,7 +29,6 @@ class Cell:
     published: str | None
     """Published value as printed. None if the paper has none."""
     measured: str | None
-    """Measured value, with its interval if it has one."""
     estimate: Estimate | None
     status: Status
     reason: str = ""
@@ -46,7 +45,6 @@ class ReproducedTable:
 
     @property
     def cells(self) -> list[Cell]:
-        """All cells, row by row."""
         return [cell for _, cells in self.rows for cell in cells]
 
 
@@ -57,13 +55,12 @@ class Measured:
     remark: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
-    reason: str
-    status: Status = "not measurable"
+class NoValueError(Exception):
+    """Reason why a cell has no measured value."""
 
-
-Answer = Measured | Absent
+    def __init__(self, reason: str, status: Status = "not measurable") -> None:
+        super().__init__(reason)
+        self.reason, self.status = reason, status
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,14 +99,25 @@ class Context:
             if fit is not None and fit == best and repaired in (None, study.repaired)
         ]
 
+    def needed(self, column: str) -> StudyResults:
+        """``study``, or NoValueError without one."""
+        return needed(self.study(column), no_pool(column))
+
+    def with_repair(self, column: str, *, repaired: bool) -> list[StudyResults]:
+        """``studies_of`` repaired or unrepaired scorers, or NoValueError without any."""
+        if not self.studies_of(column):
+            raise NoValueError(no_pool(column))
+        if studies := self.studies_of(column, repaired=repaired):
+            return studies
+        raise NoValueError(
+            "no run with a repaired scorer was given; `raydebm confounding --repair` makes one"
+            if repaired
+            else "only a repaired scorer was given"
+        )
+
     def before_repair(self, column: str) -> StudyResults | None:
         """Same as ``study`` with an unrepaired scorer if there is one, as in the paper's sweeps."""
-        studies = self.studies_of(column, repaired=False)
-        return studies[0] if studies else self.study(column)
-
-    def on_one_generator(self, column: str) -> StudyResults | None:
-        """A scorer of the column's task that was trained and tested on one generator's candidates."""
-        return next(iter(self.singles_of(column)), None)
+        return next(iter(self.studies_of(column, repaired=False)), None) or self.study(column)
 
     def singles_of(self, column: str) -> list[StudyResults]:
         """All scorers trained and tested on one generator's candidates, in order."""
@@ -125,17 +133,13 @@ class Context:
         equal = [study for study in several if study.overview.most == size]
         return Context(equal).study(column) or Context(several).study(column)
 
-    def study_with(self, column: str, backbone: str) -> StudyResults | None:
-        """A study of the column's task with this word in its backbone's name."""
+    def on_deberta(self, column: str) -> StudyResults:
+        """A study of the column's task with a DeBERTa backbone, or NoValueError without one."""
         wanted = paper().tasks.get(column)
-        return next(
-            (
-                study
-                for study in self.studies
-                if (study.task == wanted or study.name == column) and backbone in study.backbone.lower()
-            ),
-            None,
-        )
+        for study in self.studies:
+            if (study.task == wanted or study.name == column) and "deberta" in study.backbone.lower():
+                return study
+        raise NoValueError("no scorer with a DeBERTa-v3 backbone was given; its training needs a GPU", NEEDED)
 
     def extra_columns(self) -> tuple[str, ...]:
         """Names of pools that are in none of the paper's columns."""
@@ -143,13 +147,20 @@ class Context:
         return tuple(study.name for study in self.studies if id(study) not in shown)
 
 
-Measure = Callable[[Context, str, str], Answer]
-"""(context, row, column) -> measured value."""
+Measure = Callable[[Context, str, str], Measured]
+"""(context, row, column) -> measured value. Raises NoValueError without one."""
 
 
-def no_pool(column: str) -> Absent:
+def needed(item: Item | None, reason: str, status: Status = "not measurable") -> Item:
+    """The item, or NoValueError without one."""
+    if item is None:
+        raise NoValueError(reason, status)
+    return item
+
+
+def no_pool(column: str) -> str:
     """Reason for an empty cell if the column has no pool."""
-    return Absent(f"no scored pool of {column} was given")
+    return f"no scored pool of {column} was given"
 
 
 _WITHOUT = {
@@ -165,30 +176,46 @@ def without(selector: str) -> str:
     return _WITHOUT.get(selector, f"no {selector} selection in this pool")
 
 
-def by_energy_and_mu(by_energy: Estimate | None, by_mu: Estimate | None, absent: str, *, remark: str = "") -> Answer:
-    """Share by E, as in the paper's tables, and by mu, which is independent of constraints."""
-    answer = found_or(by_energy, absent, remark=remark)
-    if isinstance(answer, Absent) or by_mu is None or by_mu.value is None:
-        return answer
-    other = "the same by mu alone" if by_mu == by_energy else f"by mu alone {with_interval(by_mu)}"
-    return Measured(f"{answer.text}; {other}", answer.estimate, answer.remark)
+def selected(study: StudyResults, selector: str) -> SelectorRow:
+    """Row of a selector, or NoValueError without one."""
+    return needed(study.evaluation.row(selector), without(selector))
 
 
-def by_mu_and_energy(by_mu: Estimate, by_energy: Estimate | None, *, remark: str = "") -> Answer:
-    """Share by mu, the only possible reading of the paper's cells, and by E with the target's constraints."""
-    answer = found_or(by_mu, "no label", remark="; ".join(filter(None, ("by mu alone", remark))))
-    if isinstance(answer, Absent) or by_energy is None or by_energy.value is None:
-        return answer
-    other = "the same by E" if by_energy == by_mu else f"by E {with_interval(by_energy)}"
-    return Measured(f"{answer.text}; {other}", answer.estimate, answer.remark)
+def joined(*remarks: str) -> str:
+    """Remarks that are not empty, in one."""
+    return "; ".join(filter(None, remarks))
 
 
-def found_or(estimate: Estimate | None, absent: str, *, remark: str = "", plain: bool = False) -> Answer:
-    """Estimate in words, or the reason for an empty cell."""
+def measured(estimate: Estimate | None, absent: str, *, remark: str = "", plain: bool = False) -> Measured:
+    """Estimate in words.
+
+    Args:
+        absent: Reason of the NoValueError if it has no value.
+        remark: Difference from the paper's figure.
+        plain: Whether it is a number instead of a share.
+    """
     if estimate is None or estimate.value is None:
-        return Absent(absent)
+        raise NoValueError(absent)
     text = number(estimate) if plain else with_interval(estimate)
     return Measured(f"{text}, n={estimate.n}", estimate, remark)
+
+
+def by_energy_and_mu(by_energy: Estimate | None, by_mu: Estimate | None, absent: str, *, remark: str = "") -> Measured:
+    """Share by E, as in the paper's tables, and by mu, which is independent of constraints."""
+    return _both(measured(by_energy, absent, remark=remark), by_mu, "by mu alone {}", "the same by mu alone")
+
+
+def by_mu_and_energy(by_mu: Estimate, by_energy: Estimate | None, *, remark: str = "") -> Measured:
+    """Share by mu, the only possible reading of the paper's cells, and by E with the target's constraints."""
+    main = measured(by_mu, "no label", remark=joined("by mu alone", remark))
+    return _both(main, by_energy, "by E {}", "the same by E")
+
+
+def _both(main: Measured, other: Estimate | None, words: str, same: str) -> Measured:
+    if other is None or other.value is None:
+        return main
+    text = same if other == main.estimate else words.format(with_interval(other))
+    return Measured(f"{main.text}; {text}", main.estimate, main.remark)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,16 +5,19 @@ from collections.abc import Callable, Sequence
 
 from raydebm.evaluation.paper.paper_cells import (
     MIN_PROBLEMS,
-    Absent,
-    Answer,
+    NEEDED,
     Context,
     Measure,
     Measured,
+    NoValueError,
     by_energy_and_mu,
     by_mu_and_energy,
-    found_or,
+    joined,
+    measured,
+    needed,
     no_pool,
     paper,
+    selected,
     without,
 )
 from raydebm.evaluation.report.document import ece_in_words, number, points, with_interval
@@ -34,10 +37,13 @@ _SINGLE_SHOT = {
 and major version or size. The paper's Qwen is generation 2.5, according to its reference."""
 
 
-def single_shot(model: str, study: StudyResults, selectors: Sequence[str]) -> tuple[str, str] | None:
+def single_shot(model: str, study: StudyResults, selectors: Sequence[str]) -> tuple[str, str]:
     """Row used for a paper model's single answers, and a remark with the model, its version and the number of answers.
 
     The paper's version is preferred to another one, and within a version the model's own row to its share of the pool.
+
+    Raises:
+        NoValueError: no generator is this model.
     """
     patterns = next((patterns for name, patterns in _SINGLE_SHOT.items() if model.lower() in name.lower()), ())
     kinds = (SINGLE_SHOT, "greedy ", "generator ")
@@ -47,7 +53,7 @@ def single_shot(model: str, study: StudyResults, selectors: Sequence[str]) -> tu
             written = study.models.get(generator, generator)
             if pattern.search(f"{generator} {written}".lower()):
                 return name, f"here: {written}{version}; {_answers(study, name, generator)}"
-    return None
+    raise NoValueError("answers of this model need an API key", NEEDED)
 
 
 def is_model_of(row: str, generator: str, model: str) -> bool:
@@ -62,12 +68,6 @@ def _answers(study: StudyResults, selector: str, generator: str) -> str:
     return f"mean of {row.num_candidates / row.accuracy.n:.3g} sampled answers"
 
 
-NO_REPAIR = {
-    True: "no run with a repaired scorer was given; `raydebm confounding --repair` makes one",
-    False: "only a repaired scorer was given",
-}
-
-
 def repair_in(row: str) -> bool | None:
     """Repair status (DFR) in a row's name: before (False), after (True), or not stated (None)."""
     if "pre-DFR" in row:
@@ -75,16 +75,13 @@ def repair_in(row: str) -> bool | None:
     return True if "DFR" in row else None
 
 
-def calibration_error(study: StudyResults) -> Answer:
+def calibration_error(study: StudyResults) -> Measured:
     """Calibration error of the probability fitted on sigma and mu, or of the first one."""
     trust = study.evaluation.trust
     rows = () if trust is None else trust.reliabilities
     chosen = next((each for each in rows if each.name.startswith("logistic")), rows[0] if rows else None)
-    if chosen is None:
-        return Absent("a probability needs selections of both outcomes to be fitted on")
-    if chosen.ece.value is None:
-        return Absent("no label")
-    estimate = Estimate(value=chosen.ece.value, low=None, high=None, n=chosen.ece.n)
+    chosen = needed(chosen, "a probability needs selections of both outcomes to be fitted on")
+    estimate = Estimate(value=needed(chosen.ece.value, "no label"), low=None, high=None, n=chosen.ece.n)
     return Measured(ece_in_words(chosen.ece), estimate, f"{chosen.name}; ten bins of equal mass")
 
 
@@ -105,39 +102,27 @@ def other_groups(context: Context, task: str, shown: Sequence[str]) -> list[str]
 def by_group(task: str, selectors: dict[str, str]) -> Measure:
     """Measure of a task's selector by the row's group."""
 
-    def measure(context: Context, row: str, column: str) -> Answer:
-        first = context.study(task)
-        if first is None:
-            return no_pool(task)
+    def measure(context: Context, row: str, column: str) -> Measured:
+        first = context.needed(task)
         studies = [first, *(each for each in context.studies_of(task) if len(each.overview.generators) > 1)]
         if column.startswith("Single-model "):
             studies = context.singles_of(task)
             if not studies:
-                return Absent("no run on the candidates of one generator was given")
+                raise NoValueError("no run on the candidates of one generator was given")
             column = {"greedy": "Greedy"}.get(column.removeprefix("Single-model "), "EBM")
         # Pools of easy and hard problems of a task may be from different runs.
-        found = next(((each, group) for each in studies if (group := _group_of(each, row)) is not None), None)
-        if found is None:
-            return Absent(f"the pool has no group {row!r}")
-        study, group = found
-        other = "" if study is studies[0] else f"of {study.name}"
+        found = ((each, group) for each in studies if (group := _group_of(each, row)) is not None)
+        study, group = needed(next(found, None), f"the pool has no group {row!r}")
         if column == "n":
             return Measured(str(group.num_problems))
         if column == "n choices":
-            choices = ", ".join(map(str, group.num_choices))
-            return Measured(choices) if choices else Absent("the problems offer no choices")
+            return Measured(needed(", ".join(map(str, group.num_choices)) or None, "the problems offer no choices"))
         if column == "Random baseline":
-            return (
-                Absent("not all problems offer choices")
-                if group.guess is None
-                else Measured(f"{100 * group.guess:.1f}")
-            )
-        named = (selectors[column], "") if column in selectors else single_shot(column, study, list(group.pass_at_1))
-        if named is None:
-            return Absent("single answers of this model need an API key", "needs a key or GPU")
-        wanted, remark = named
-        remark = "; ".join(filter(None, (remark, other)))
-        return found_or(group.pass_at_1.get(wanted), without(wanted), remark=remark)
+            return Measured(f"{100 * needed(group.guess, 'not all problems offer choices'):.1f}")
+        own = selectors.get(column)
+        wanted, remark = (own, "") if own else single_shot(column, study, list(group.pass_at_1))
+        remark = joined(remark, "" if study is studies[0] else f"of {study.name}")
+        return measured(group.pass_at_1.get(wanted), without(wanted), remark=remark)
 
     return measure
 
@@ -156,27 +141,18 @@ _DIMENSION_SELECTORS = {
 }
 
 
-def dimension(context: Context, row: str, column: str) -> Answer:
+def dimension(context: Context, row: str, column: str) -> Measured:
     """Part of the TravelPlanner violation by selector."""
-    study = context.study("TravelPlanner")
-    if study is None:
-        return no_pool("TravelPlanner")
+    study = context.needed("TravelPlanner")
     table = study.evaluation.dimensions
     own = _DIMENSION_SELECTORS.get(column)
-    named = (own, "") if own else single_shot(column, study, () if table is None else table.selectors)
-    if named is None:
-        return Absent("plans of this model need an API key", "needs a key or GPU")
-    if table is None:
-        return Absent("the labels carry no dimensions, and no candidate breaks a constraint")
-    wanted, remark = named
+    wanted, remark = (own, "") if own else single_shot(column, study, () if table is None else table.selectors)
+    table = needed(table, "the labels carry no dimensions, and no candidate breaks a constraint")
     if wanted not in table.selectors:
-        return Absent(without(wanted))
+        raise NoValueError(without(wanted))
     values = next((v for name, v in table.rows if _plain_group(name) == _plain_group(row)), None)
-    if values is None:
-        return Absent(f"the pool has no dimension {row!r}")
-    place = table.selectors.index(wanted)
-    remark = "; ".join(filter(None, (remark, f"from {table.source}")))
-    return found_or(values[place], "no value", plain=True, remark=remark)
+    estimate = needed(values, f"the pool has no dimension {row!r}")[table.selectors.index(wanted)]
+    return measured(estimate, "no value", plain=True, remark=joined(remark, f"from {table.source}"))
 
 
 # ---- transfer --------------------------------------------------------------------------------------------------------
@@ -184,10 +160,10 @@ def dimension(context: Context, row: str, column: str) -> Answer:
 
 _CHANCE = {"Self-consistency": "majority vote", "Random": "random"}
 """Rows of the transfer table without a scorer, with their selectors."""
-_BACKBONE = {"MB": "modernbert", "DB": "deberta"}
+_OTHER_BACKBONE = "the scorer's backbone is another than ModernBERT"
 
 
-def transferred(context: Context, row: str, column: str) -> Answer:
+def transferred(context: Context, row: str, column: str) -> Measured:
     """Result of another task's scorer on the column's task."""
     tasks = paper().tasks
     for transfer in context.transfers:
@@ -196,73 +172,58 @@ def transferred(context: Context, row: str, column: str) -> Answer:
             continue
         if row in _CHANCE:
             by_chance = (transfer.vote if row == "Self-consistency" else transfer.random).get(target)
-            return _enough(found_or(by_chance, "no label"))
+            return _enough(measured(by_chance, "no label"))
         sources = {row: ""} | ({row.removesuffix(" (MB)"): _OTHER_BACKBONE} if row.endswith("(MB)") else {})
         for source, remark in sources.items():
-            cell, refusal = transfer.cell(source, target), transfer.refusal(source, target)
-            if cell is not None:
+            if (cell := transfer.cell(source, target)) is not None:
                 return _enough(_of_source(cell, row, column, remark=remark))
-            if refusal is not None:
-                return Absent(refusal)
-    own = _in_domain(context, row, column)
-    return _not_transferred(context, row, column) if own is None else own
+            if (refusal := transfer.refusal(source, target)) is not None:
+                raise NoValueError(refusal)
+    return _in_domain(context, row, column)
 
 
-_OTHER_BACKBONE = "the scorer's backbone is another than ModernBERT"
-
-
-def _enough(answer: Answer) -> Answer:
-    """The answer, or the remark that it has too few problems."""
-    n = answer.estimate.n if isinstance(answer, Measured) and answer.estimate is not None else MIN_PROBLEMS
+def _enough(figure: Measured) -> Measured:
+    """The figure, or NoValueError if it has too few problems."""
+    n = MIN_PROBLEMS if figure.estimate is None else figure.estimate.n
     if n >= MIN_PROBLEMS:
-        return answer
-    return Absent(f"tried on {n} problems, and fewer than {MIN_PROBLEMS} say little; leave out --transfer-problems")
+        return figure
+    raise NoValueError(
+        f"tried on {n} problems, and fewer than {MIN_PROBLEMS} say little; leave out --transfer-problems"
+    )
 
 
-def _of_source(cell: TransferCell, row: str, column: str, *, remark: str = "") -> Answer:
+def _of_source(cell: TransferCell, row: str, column: str, *, remark: str = "") -> Measured:
     """pass@1, or the mean violation in the one cell where the paper prints it."""
     mu, energy = cell.by_mu, cell.by_energy
     if (row, column) != ("K&K (MB)", "TP") or mu.mean_violation.value is None:
         return by_mu_and_energy(mu.pass_at_1, energy.pass_at_1, remark=remark)
     shown = f"{number(mu.mean_violation)}, n={mu.mean_violation.n}; by E {number(energy.mean_violation)}"
-    words = "; ".join(filter(None, ("mean violation by mu alone, as the paper prints it", remark)))
-    return Measured(shown, mu.mean_violation, words)
+    return Measured(shown, mu.mean_violation, joined("mean violation by mu alone, as the paper prints it", remark))
 
 
-def _in_domain(context: Context, row: str, column: str) -> Answer | None:
-    """Results in a task's own study: random choice, the vote, and its own scorer."""
+def _in_domain(context: Context, row: str, column: str) -> Measured:
+    """Results in a task's own study (random choice, the vote, its own scorer), or the reason why a scorer was not
+    tried on the task."""
     tasks, study = paper().tasks, context.study(column)
     source, _, mark = row.removesuffix(")").partition(" (")
+    own = tasks.get(source) == tasks.get(column, column)
     if mark == "DB":
-        study = context.study_with(column, _BACKBONE[mark])
-    if study is None:
-        return None
-    if row in _CHANCE:
-        selected = study.evaluation.row(_CHANCE[row])
-        return None if selected is None else found_or(selected.pass_at_1, "no label", remark=f"of {study.name}")
-    by_mu, by_energy = study.evaluation.row("mu only"), study.evaluation.row(PAPER_RULE)
-    if tasks.get(source) != tasks.get(column, column) or by_mu is None:
-        return None
-    is_other = mark == "MB" and _BACKBONE[mark] not in study.backbone.lower()
-    remark = "; ".join(filter(None, (f"of {study.name}", _OTHER_BACKBONE if is_other else "")))
-    return by_mu_and_energy(by_mu.pass_at_1, None if by_energy is None else by_energy.pass_at_1, remark=remark)
-
-
-def _not_transferred(context: Context, row: str, column: str) -> Absent:
-    """Reason for a missing transfer cell: the source's scorer, the target's pool, or the scores."""
-    source, _, mark = row.removesuffix(")").partition(" (")
-    tasks = paper().tasks
+        deberta = context.on_deberta(source)
+        study = deberta if own else study
+    if study is not None and row in _CHANCE:
+        return measured(selected(study, _CHANCE[row]).pass_at_1, "no label", remark=f"of {study.name}")
+    by_mu = None if study is None or not own else study.evaluation.row("mu only")
+    if study is not None and by_mu is not None:
+        by_energy = study.evaluation.row(PAPER_RULE)
+        is_other = mark == "MB" and "modernbert" not in study.backbone.lower()
+        remark = joined(f"of {study.name}", _OTHER_BACKBONE if is_other else "")
+        return by_mu_and_energy(by_mu.pass_at_1, None if by_energy is None else by_energy.pass_at_1, remark=remark)
     targets = {tasks.get(name, name) for transfer in context.transfers for name in transfer.targets}
-    if mark == "DB" and context.study_with(source, _BACKBONE[mark]) is None:
-        reason = f"no scorer of {source} with a DeBERTa-v3 backbone was given; its training needs a GPU"
-        return Absent(reason, "needs a key or GPU")
-    if context.study(column) is None and tasks.get(column, column) not in targets:
-        return no_pool(column)
-    if row in _CHANCE:
-        return Absent(without(_CHANCE[row]))
+    if study is None and tasks.get(column, column) not in targets:
+        raise NoValueError(no_pool(column))
     if context.study(source) is None:
-        return Absent(f"no scorer of {source} was given")
-    return Absent(
+        raise NoValueError(f"no scorer of {source} was given")
+    raise NoValueError(
         f"the pool of {column} was not scored by the scorer of {source}; `raydebm reproduce --transfer` does so"
     )
 
@@ -270,77 +231,54 @@ def _not_transferred(context: Context, row: str, column: str) -> Absent:
 # ---- data ------------------------------------------------------------------------------------------------------------
 
 
-def screen(context: Context, row: str, column: str) -> Answer:
+def _by(rows: Sequence[GeneratorRow], word: str) -> GeneratorRow:
+    """Row of the generator with this word in its name, or NoValueError without one."""
+    row = next((row for row in rows if _plain_group(word) in _plain_group(row.name)), None)
+    return needed(row, "this generator is not in the pool")
+
+
+def screen(context: Context, row: str, column: str) -> Measured:
     """Figure of the confounding screen, before or after the repair."""
     name, repaired = row.split(" (")[0], repair_in(row)
-    if not context.studies_of(name):
-        return no_pool(name)
-    studies = context.studies_of(name, repaired=bool(repaired))
-    if not studies:
-        return Absent(NO_REPAIR[bool(repaired)])
-    study = studies[0]
+    study = context.with_repair(name, repaired=bool(repaired))[0]
     if column == "Energy spread":
         reason = "needs two generators with five correct, scored candidates each"
-        return found_or(study.energy_spread, reason, plain=True)
-    generator = next((each for each in study.generators if _plain_group(column) in _plain_group(each.name)), None)
-    return (
-        Absent("this generator is not in the pool")
-        if generator is None
-        else found_or(generator.picked_of_all, "no energies")
-    )
+        return measured(study.energy_spread, reason, plain=True)
+    return measured(_by(study.generators, column).picked, "no energies")
 
 
-def overview(context: Context, row: str, column: str) -> Answer:
+def overview(context: Context, row: str, column: str) -> Measured:
     """Size and difficulty of a task's pools."""
-    study = context.study(row)
-    if study is None:
-        return no_pool(row)
-    test_pool = study.overview
-    size = str(test_pool.most) if test_pool.fewest == test_pool.most else f"{test_pool.fewest} to {test_pool.most}"
-    training = study.training
+    study = context.needed(row)
+    pool, training = study.overview, study.training
     if column == "Train":
         num_train = study.num_train if training is None else training.num_problems
-        return Absent("not known without the run") if num_train is None else Measured(str(num_train))
+        return Measured(str(needed(num_train, _UNKNOWN)))
     if column == "Candidate accuracy":
-        accuracy, remark = (test_pool.accuracy, "test pool") if training is None else (training.accuracy, "")
-        return found_or(accuracy, "no label", remark=remark)
-    return Measured(
-        {"Test": str(test_pool.num_problems), "N": size, "E_constraint": ", ".join(test_pool.constraints) or "none"}[
-            column
-        ]
-    )
+        accuracy, remark = (pool.accuracy, "test pool") if training is None else (training.accuracy, "")
+        return measured(accuracy, "no label", remark=remark)
+    facts = {"Test": str(pool.num_problems), "N": pool.size, "E_constraint": ", ".join(pool.constraints) or "none"}
+    return Measured(facts[column])
 
 
-def by_generator(context: Context, row: str, column: str) -> Answer:
+def by_generator(context: Context, row: str, column: str) -> Measured:
     """Accuracy of one generator."""
-    study = context.study(column)
-    if study is None:
-        return no_pool(column)
-    wanted = _plain_group(row.removesuffix("-IT"))
+    study, wanted = context.needed(column), row.removesuffix("-IT")
+    best = "share among the best quarter"
     if study.training is not None:
         by_name = study.training.best_quarter or study.training.by_generator
-        estimate = next((value for name, value in by_name.items() if wanted in _plain_group(name)), None)
-        if estimate is None:
-            return Absent("this generator is not in the pool")
-        return found_or(
-            estimate, "no label", remark="share among the best quarter" if study.training.best_quarter else ""
-        )
-    generator = next((each for each in study.generators if wanted in _plain_group(each.name)), None)
-    if generator is None:
-        return Absent("this generator is not in the pool")
+        names = (name for name in by_name if _plain_group(wanted) in _plain_group(name))
+        name = needed(next(names, None), "this generator is not in the pool")
+        return measured(by_name[name], "no label", remark=best if study.training.best_quarter else "")
+    generator = _by(study.generators, wanted)
     if generator.best_quarter.value is not None:
-        return found_or(generator.best_quarter, "no label", remark="share among the best quarter; test pool")
-    return found_or(generator.accuracy, "no label", remark="test pool")
+        return measured(generator.best_quarter, "no label", remark=f"{best}; test pool")
+    return measured(generator.accuracy, "no label", remark="test pool")
 
 
-def example(context: Context, row: str, column: str) -> Answer:
+def example(context: Context, row: str, column: str) -> Measured:
     """Problem, selection and label in words."""
-    study = context.study(row)
-    if study is None:
-        return no_pool(row)
-    shown = study.example
-    if shown is None:
-        return Absent("no candidate has energies")
+    shown = needed(context.needed(row).example, "no candidate has energies")
     verdict = {True: "correct", False: "incorrect", None: "unlabeled"}[shown.correct]
     violation = "" if shown.violation is None else f", violation score {shown.violation:.3f}"
     texts = {
@@ -352,24 +290,14 @@ def example(context: Context, row: str, column: str) -> Answer:
 
 
 _NO_SINGLE = "no scorer trained on one generator was given; a variant with one of the recipe's `generators` makes one"
-_SINGLE_SINGLE, _SINGLE_MULTI, _MULTI_MULTI = (
-    "Single-train, single-test",
-    "Single-train, multi-test",
-    "Multi-train, multi-test",
-)
 
 
-def single_multi(context: Context, row: str, column: str) -> Answer:
-    """A scorer trained and tested on one generator, next to one on as many candidates of several.
-
-    Without such a scorer, one generator's part of the pool, scored by the scorer of the whole pool.
-    """
-    single = context.on_one_generator(column)
-    several = context.on_several_generators(column, size=None if single is None else single.overview.most)
-    if several is None:
-        return no_pool(column) if single is None else Absent("the pool has one generator only")
-    if single is None:
-        return _within_one_pool(several, row)
+def single_multi(context: Context, row: str, column: str) -> Measured:
+    """A scorer trained and tested on one generator, next to one on as many candidates of several."""
+    context.needed(column)
+    single = needed(next(iter(context.singles_of(column)), None), _NO_SINGLE)
+    several = context.on_several_generators(column, size=single.overview.most)
+    several = needed(several, "the pool has one generator only")
     remark = f"single: {_described(single)}, multi: {_described(several)}"
     if single.overview.most != several.overview.most:
         remark += "; not of one size, as the paper's are"
@@ -380,59 +308,33 @@ def single_multi(context: Context, row: str, column: str) -> Answer:
         if comparison is not None and comparison.difference.value is not None:
             difference = -comparison.difference
             return Measured(f"{points(difference)} pp, n={difference.n}", difference, remark)
-    values = [_by(study, PAPER_RULE) for study in (several, single)]
-    if any(value is None or value.value is None for value in values):
-        return Absent("no label")
-    one, other = (value.value or 0.0 for value in values if value is not None)
+    one, other = (needed(selected(study, PAPER_RULE).pass_at_1.value, "no label") for study in (several, single))
     return Measured(f"{100 * (one - other):+.1f} pp", None, f"{remark}; of two runs, not paired")
 
 
 def _described(study: StudyResults) -> str:
     generators = study.overview.generators
-    who = f"{len(generators)} generators" if len(generators) > 1 else next(iter(generators))
+    who = f"{len(generators)} generators" if len(generators) > 1 else generators[0]
     return f"{study.name}, {who}, {study.overview.most} candidates"
 
 
-def _by(study: StudyResults, selector: str) -> Estimate | None:
-    row = study.evaluation.row(selector)
-    return None if row is None else row.pass_at_1
+def _by_both(study: StudyResults, remark: str) -> Measured:
+    by_energy, by_mu = (selected(study, name).pass_at_1 for name in (PAPER_RULE, "mu only"))
+    return by_energy_and_mu(by_energy, by_mu, "no energies", remark=remark)
 
 
-def _by_both(study: StudyResults, remark: str) -> Answer:
-    return by_energy_and_mu(_by(study, PAPER_RULE), _by(study, "mu only"), "no energies", remark=remark)
-
-
-def _within_one_pool(study: StudyResults, row: str) -> Answer:
-    singles = [kind for kind in study.pool_kinds if not kind.name.startswith("all generators")]
-    weakest = min(singles, key=lambda kind: (kind.random.value is None, kind.random.value or 0.0))
-    qwen = next((kind for kind in singles if "qwen" in kind.name.lower() and "7b" in kind.name.lower()), None)
-    single = weakest if qwen is None else qwen
-    which = f"{single.name} (the weakest on these problems)" if qwen is None else single.name
-    remark = f"single: {which}, {single.n} candidates, scored by the same (mixed) scorer"
-    if row == "Delta":
-        if single.whole_minus.value is None:
-            return Absent("no energies")
-        shown = f"{100 * single.whole_minus.value:+.1f} pp"
-        if single.mu_whole_minus.value is not None:
-            shown += f"; by mu alone {100 * single.mu_whole_minus.value:+.1f} pp"
-        return Measured(shown, single.whole_minus, f"{remark}; n={single.whole_minus.n} problems that it answered")
-    kind = single if row.startswith("Single") else study.pool_kinds[-1]
-    return by_energy_and_mu(kind.by_energy, kind.mu_only, "no energies", remark=remark)
-
-
-def cross_pool(context: Context, row: str, column: str) -> Answer:
+def cross_pool(context: Context, row: str, column: str) -> Measured:
     """Scorers trained on one generator or on several, on pools of one generator or of several."""
     several, single, cell = _crossed(context, column)
     if several is None and single is None:
-        return no_pool(column)
-    if row.startswith(_MULTI_MULTI):
-        return Absent("no pool of several generators was given") if several is None else _by_both(several, several.name)
-    if single is None:
-        return Absent(_NO_SINGLE)
-    if row.startswith(_SINGLE_SINGLE):
+        raise NoValueError(no_pool(column))
+    if row.startswith("Multi-train, multi-test"):
+        several = needed(several, "no pool of several generators was given")
+        return _by_both(several, several.name)
+    single = needed(single, _NO_SINGLE)
+    if row.startswith("Single-train, single-test"):
         return _by_both(single, _described(single))
-    if cell is None:
-        return Absent(f"the pool of several generators was not scored by {single.name}")
+    cell = needed(cell, f"the pool of several generators was not scored by {single.name}")
     return by_mu_and_energy(cell.by_mu.pass_at_1, cell.by_energy.pass_at_1, remark=_described(single))
 
 
@@ -445,94 +347,61 @@ def _crossed(context: Context, column: str) -> tuple[StudyResults | None, StudyR
         source, target = context.study(cell.source.removesuffix(" (MB)")), context.study(cell.target)
         if source in singles and target in several:
             return target, source, cell
-    return context.on_several_generators(column), context.on_one_generator(column), None
+    return context.on_several_generators(column), next(iter(singles), None), None
 
 
-NO_KEY = Absent("judges and frontier models need an API key", "needs a key or GPU")
+# ---- figures in the text ---------------------------------------------------------------------------------------------
 
 
-def text_claim(context: Context, row: str, column: str) -> Answer:
+_UNKNOWN = "not known without the run"
+_NO_KEY = "judges and frontier models need an API key"
+
+
+def text_claim(context: Context, row: str, column: str) -> Measured:
     """Figure stated in the paper's text. Row names have the form "task: figure"."""
     name, what = row.split(": ", 1)
     task, repaired = name.split(" (")[0], repair_in(name)
     if "DeBERTa" in name:
-        study = context.study_with(task, "deberta")
-        if study is None:
-            return Absent(
-                "no scorer with a DeBERTa-v3 backbone was given; its training needs a GPU", "needs a key or GPU"
-            )
+        study = context.on_deberta(task)
     elif repaired is not None:
-        if not context.studies_of(task):
-            return no_pool(task)
-        studies = context.studies_of(task, repaired=repaired)
-        if not studies:
-            return Absent(NO_REPAIR[repaired])
-        study = studies[0]
+        study = context.with_repair(task, repaired=repaired)[0]
     else:
-        study = context.study(task)
-    if study is None:
-        return no_pool(task)
-    measure = next(measure for pattern, measure in _MEASURES if re.match(pattern, what))
+        study = context.needed(task)
+    measure = next(measure for pattern, measure in _CLAIMS if re.match(pattern, what))
     return measure(context, study, what)
 
 
-_Claim = Callable[[Context, StudyResults, str], Answer]
+def _pass_at_2(context: Context, study: StudyResults, what: str) -> Measured:
+    row = needed(next((each for each in study.evaluation.pass_at_n if each.n == 2), None), "no energies")
+    return by_energy_and_mu(row.by_energy, row.by_mu, "no label")
 
 
-def _pass_at_2(context: Context, study: StudyResults, what: str) -> Answer:
-    row = next((each for each in study.evaluation.pass_at_n if each.n == 2), None)
-    return Absent("no energies") if row is None else by_energy_and_mu(row.by_energy, row.by_mu, "no label")
-
-
-def _zero_violation(context: Context, study: StudyResults, what: str) -> Answer:
-    wanted = {"energy (paper)": PAPER_RULE, "random": "random", "self-consistency": "majority vote"}[
-        what.rsplit(", ", 1)[1]
-    ]
-    selected = study.evaluation.row(wanted)
-    return found_or(None if selected is None else selected.pass_at_1, without(wanted))
-
-
-def _mean_violation(context: Context, study: StudyResults, what: str) -> Answer:
-    wanted = "mu only" if "mu" in what else "constraint only"
-    selected = study.evaluation.row(wanted)
-    reason = "no violation score" if selected else without(wanted)
-    return found_or(None if selected is None else selected.mean_violation, reason, plain=True)
-
-
-def _two_terms(context: Context, study: StudyResults, what: str) -> Answer:
-    terms = study.decomposition
+def _two_terms(context: Context, study: StudyResults, what: str) -> Measured:
+    terms, reason = study.decomposition, "the two terms do not both choose here"
     estimate = None if terms is None else terms.agree if "agree" in what else terms.neither
-    return found_or(estimate, "the two terms do not both choose here")
+    return measured(estimate, reason)
 
 
-def _rating(context: Context, study: StudyResults, what: str) -> Answer:
-    rated = next((each for each in study.rated if "judge" in each.name.lower()), None)
-    if rated is None:
-        return NO_KEY
-    return found_or(rated.oracle if "oracle" in what else rated.paper, "not rated", plain=True, remark=rated.name)
+def _rating(context: Context, study: StudyResults, what: str) -> Measured:
+    rated = needed(next((each for each in study.rated if "judge" in each.name.lower()), None), _NO_KEY, NEEDED)
+    return measured(rated.oracle if "oracle" in what else rated.paper, "not rated", plain=True, remark=rated.name)
 
 
-def _rank_correlation(context: Context, study: StudyResults, what: str) -> Answer:
-    judges = [each for each in study.judges if "judge" in each.one.lower()]
-    wanted = [
-        each for each in judges if (each.other == VIOLATION if "violation" in what else "judge" in each.other.lower())
-    ]
-    if not wanted:
-        return NO_KEY
-    estimate = wanted[0].spearman
-    if estimate.value is None:
-        return Absent("constant scores")
-    if "violation" in what:  # compared with minus the violation, so that higher is better for both
+def _rank_correlation(context: Context, study: StudyResults, what: str) -> Measured:
+    """Two judges, or a judge and the violation, with whose negative it was compared: higher is better for both."""
+    of_violation = "violation" in what
+    judges = (each for each in study.judges if "judge" in each.one.lower())
+    wanted = (each for each in judges if (each.other == VIOLATION if of_violation else "judge" in each.other.lower()))
+    estimate = needed(next(wanted, None), _NO_KEY, NEEDED).spearman
+    if of_violation:
         estimate = -estimate
-    return Measured(f"{estimate.value:.2f}", estimate)
+    return Measured(f"{needed(estimate.value, 'constant scores'):.2f}", estimate)
 
 
-def _fit(context: Context, study: StudyResults, what: str) -> Answer:
-    fit = study.fit
-    if fit is None:
-        return Absent("not known without the run")
+def _fit(context: Context, study: StudyResults, what: str) -> Measured:
+    fit = needed(study.fit, _UNKNOWN)
     if what.startswith("lowest"):
-        return Measured(_range([f"{loss:.3g}" for loss in fit.losses])) if fit.losses else Absent("no validation")
+        return Measured(_range([f"{loss:.3g}" for loss in fit.losses]))
     if what.startswith("epochs"):
         return Measured(_range([str(epochs) for epochs in fit.num_epochs]))
     return Measured(str(fit.num_usable if what.startswith("usable") else fit.num_pairs))
@@ -540,74 +409,59 @@ def _fit(context: Context, study: StudyResults, what: str) -> Answer:
 
 def _range(shown: list[str]) -> str:
     ends = sorted(set(shown), key=float)
+    if not ends:
+        raise NoValueError("no validation")
     return ends[0] if len(ends) == 1 else f"{ends[0]}-{ends[-1]}"
 
 
-def _sigma_by_transfer(context: Context, study: StudyResults, what: str) -> Answer:
+def _sigma_by_transfer(context: Context, study: StudyResults, what: str) -> Measured:
     sources, targets = ("GSM8K (MB)", "GSM8K"), ("TP", "TravelPlanner")
     cells = [transfer.cell(one, other) for transfer in context.transfers for one in sources for other in targets]
-    cell = next((cell for cell in cells if cell is not None), None)
-    if cell is None:
-        return Absent("GSM8K's scorer was not tried on TravelPlanner; `raydebm reproduce --transfer` does so")
-    return found_or(cell.by_mu.sigma_auroc, "both outcomes are needed", plain=True)
+    reason = "GSM8K's scorer was not tried on TravelPlanner; `raydebm reproduce --transfer` does so"
+    cell = needed(next((cell for cell in cells if cell is not None), None), reason)
+    return measured(cell.by_mu.sigma_auroc, "both outcomes are needed", plain=True)
 
 
-def _unsolvable(context: Context, study: StudyResults, what: str) -> Answer:
-    solvable = study.overview.solvable
-    if solvable.value is None or solvable.low is None or solvable.high is None:
-        return Absent("no label")
-    return found_or(
-        Estimate(value=1 - solvable.value, low=1 - solvable.high, high=1 - solvable.low, n=solvable.n), "no label"
-    )
+def _unsolvable(context: Context, study: StudyResults, what: str) -> Measured:
+    share = study.overview.solvable
+    value, low, high = (None if bound is None else 1 - bound for bound in (share.value, share.high, share.low))
+    return measured(Estimate(value=value, low=low, high=high, n=share.n), "no label")
 
 
-def _favourite(study: StudyResults) -> GeneratorRow | None:
-    picked = [row for row in study.generators if row.picked_of_all.value is not None]
-    return max(picked, key=lambda row: row.picked_of_all.value or 0.0) if len(picked) > 1 else None
-
-
-def _always_the_favourite(context: Context, study: StudyResults, what: str) -> Answer:
-    favourite = _favourite(study)
-    row = None if favourite is None else study.evaluation.row(f"generator {favourite.name}")
-    if favourite is None or row is None:
-        return Absent("needs energies and two generators")
+def _always_the_favourite(context: Context, study: StudyResults, what: str) -> Measured:
+    picked = {row.name: row.picked.value for row in study.generators if row.picked.value is not None}
+    favourite = max(picked, key=lambda name: picked[name]) if len(picked) > 1 else None
+    row = needed(study.evaluation.row(f"generator {favourite}"), "needs energies and two generators")
     if what.startswith("always"):
-        return found_or(row.pass_at_1, "no label", remark=favourite.name)
-    if row.paper_minus.value is None:
-        return Absent("no label")
-    return Measured(f"{points(row.paper_minus)} pp", row.paper_minus, favourite.name)
+        return measured(row.pass_at_1, "no label", remark=str(favourite))
+    needed(row.paper_minus.value, "no label")
+    return Measured(f"{points(row.paper_minus)} pp", row.paper_minus, str(favourite))
 
 
-def _gap_between(context: Context, study: StudyResults, what: str) -> Answer:
-    means = {row.name: row.mu_correct.value for row in study.generators if row.mu_correct.value is not None}
+def _gap_between(context: Context, study: StudyResults, what: str) -> Measured:
+    means = sorted((row.mu_correct.value, row.name) for row in study.generators if row.mu_correct.value is not None)
     if len(means) < 2:
-        return Absent("needs correct, scored candidates of two generators")
-    low, high = min(means, key=lambda name: means[name] or 0.0), max(means, key=lambda name: means[name] or 0.0)
-    return Measured(f"{(means[high] or 0.0) - (means[low] or 0.0):.2f}", None, f"{low} to {high}")
+        raise NoValueError("needs correct, scored candidates of two generators")
+    (low, best), (high, worst) = means[0], means[-1]
+    return Measured(f"{high - low:.2f}", None, f"{best} to {worst}")
 
 
-def _change_by_repair(context: Context, study: StudyResults, what: str) -> Answer:
+def _change_by_repair(context: Context, study: StudyResults, what: str) -> Measured:
     group = what.removeprefix("change on ").removesuffix(" problems")
-    before = context.before_repair("TACO")
-    if before is None or before.repaired:
-        return Absent(NO_REPAIR[False])
-    rows = [
-        next((row for row in each.evaluation.difficulties if row.difficulty.upper() == group), None)
-        for each in (before, study)
-    ]
-    if None in rows:
-        return Absent(f"the pool has no group {group!r}")
-    values = [row.pass_at_1[PAPER_RULE].value for row in rows if row is not None and PAPER_RULE in row.pass_at_1]
-    if len(values) < 2 or values[0] is None or values[1] is None:
-        return Absent("no label")
-    n = min(row.num_problems for row in rows if row is not None)
-    return Measured(f"{100 * (values[1] - values[0]):+.1f} pp, n={n}", None, "of two scorers, not paired")
+    values, numbers = [], []
+    for each in (context.with_repair("TACO", repaired=False)[0], study):
+        rows = (row for row in each.evaluation.difficulties if row.difficulty.upper() == group)
+        row = needed(next(rows, None), f"the pool has no group {group!r}")
+        estimate = row.pass_at_1.get(PAPER_RULE)
+        values.append(needed(None if estimate is None else estimate.value, "no label"))
+        numbers.append(row.num_problems)
+    shown = f"{100 * (values[1] - values[0]):+.1f} pp, n={min(numbers)}"
+    return Measured(shown, None, "of two scorers, not paired")
 
 
-def _change_by_passes(context: Context, study: StudyResults, what: str) -> Answer:
-    single = context.on_one_generator("K&K")
-    if single is None:
-        return Absent("no run on the candidates of one generator was given")
+def _change_by_passes(context: Context, study: StudyResults, what: str) -> Measured:
+    reason = "no run on the candidates of one generator was given"
+    single = needed(next(iter(context.singles_of("K&K")), None), reason)
     first, last = map(int, re.findall(r"\d+", what))
     changes = []
     for row in single.evaluation.difficulties:
@@ -616,52 +470,65 @@ def _change_by_passes(context: Context, study: StudyResults, what: str) -> Answe
         if people and first <= int(people[1]) <= last and once and twice and once.value is not None:
             changes.append(100 * ((twice.value or 0.0) - once.value))
     if not changes:
-        return Absent(without(ALL_PASSES))
+        raise NoValueError(without(ALL_PASSES))
     return Measured(f"{min(changes):+.1f} to {max(changes):+.1f} pp", None, single.name)
 
 
 _MISSING = {
-    "wrong answers": "not known without the run",
+    "wrong answers": _UNKNOWN,
     "change of mu": "no style swap was made; it needs generators that rewrite answers",
     "share of the parameters": "in the repair's own report (`raydebm confounding --repair`)",
     "gap within a generator": "needs correct and incorrect candidates of the same generators",
 }
-_NO_ABLATION = "the ablation of style was not made; `raydebm reproduce --confounding` does so"
 
 
-def _finding(context: Context, study: StudyResults, what: str) -> Answer:
+def _finding(context: Context, study: StudyResults, what: str) -> Measured:
     """Figure of the confounding report or of the labels, by name."""
     estimate = study.findings.get(what)
     if estimate is None or estimate.value is None:
         reasons = (_MISSING[key] for key in _MISSING if what.startswith(key) and not what.endswith("without style"))
-        return Absent(next(reasons, _NO_ABLATION if "," in what else "no energies"))
+        ablation = "the ablation of style was not made; `raydebm reproduce --confounding` does so"
+        raise NoValueError(next(reasons, ablation if "," in what else "no energies"))
     if what.startswith(("wrong answers", "share", "pass@1")):
         return Measured(f"{with_interval(estimate)}, n={estimate.n}", estimate)
     if what.startswith(("selections", "wrong selections")):
-        return Measured(f"{estimate.value:g} of {estimate.n}", None)
-    return found_or(estimate, "no value", plain=True)
+        return Measured(f"{estimate.value:g} of {estimate.n}")
+    return measured(estimate, "no value", plain=True)
 
 
-_MEASURES: tuple[tuple[str, _Claim], ...] = (
+def _no_key(context: Context, study: StudyResults, what: str) -> Measured:
+    raise NoValueError(_NO_KEY, NEEDED)
+
+
+def _pass_at_1(selector: str) -> Callable[[Context, StudyResults, str], Measured]:
+    return lambda context, study, what: measured(selected(study, selector).pass_at_1, without(selector))
+
+
+def _mean_violation(selector: str) -> Callable[[Context, StudyResults, str], Measured]:
+    return lambda context, study, what: measured(
+        selected(study, selector).mean_violation, "no violation score", plain=True
+    )
+
+
+_CLAIMS: tuple[tuple[str, Callable[[Context, StudyResults, str], Measured]], ...] = (
     ("pass@2", _pass_at_2),
-    ("zero-violation", _zero_violation),
-    ("mean violation", _mean_violation),
+    ("zero-violation.*energy", _pass_at_1(PAPER_RULE)),
+    ("zero-violation.*random", _pass_at_1("random")),
+    ("zero-violation.*self-consistency", _pass_at_1("majority vote")),
+    ("mean violation, mu", _mean_violation("mu only")),
+    ("mean violation", _mean_violation("constraint only")),
     ("the two terms|the pick", _two_terms),
     ("judge's rating", _rating),
     ("two judges|judge and", _rank_correlation),
     ("usable|pairs|lowest|epochs", _fit),
     (
         "training problems with correct",
-        lambda context, study, what: (
-            Absent("not known without the run")
-            if study.training is None
-            else Measured(str(study.training.num_all_correct))
-        ),
+        lambda context, study, what: Measured(str(needed(study.training, _UNKNOWN).num_all_correct)),
     ),
     ("ECE", lambda context, study, what: calibration_error(study)),
     ("sigma-AUROC on", _sigma_by_transfer),
     ("problems without", _unsolvable),
-    ("connectivity", lambda context, study, what: NO_KEY),
+    ("connectivity", _no_key),
     (r"always|energy \(paper\) minus", _always_the_favourite),
     ("gap between generators$", _gap_between),
     ("change on", _change_by_repair),

@@ -5,28 +5,28 @@ applicable* if the paper has no value either. Measured values are only from ``St
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from raydebm.config import Recipe
 from raydebm.evaluation.paper.paper_cells import (
+    NEEDED,
     REPAIRED_COLUMNS,
-    Absent,
-    Answer,
     Cell,
     Context,
     Measure,
     Measured,
+    NoValueError,
     PublishedTable,
     ReproducedTable,
     Status,
     by_energy_and_mu,
-    found_or,
+    measured,
+    needed,
     no_pool,
     paper,
+    selected,
     without,
 )
 from raydebm.evaluation.paper.paper_measures import (
-    NO_REPAIR,
     by_generator,
     by_group,
     calibration_error,
@@ -45,7 +45,7 @@ from raydebm.evaluation.paper.paper_measures import (
 )
 from raydebm.evaluation.report.document import number, points
 from raydebm.evaluation.report.evaluation_tables import rule_in_words
-from raydebm.evaluation.results.entries import ALL_PASSES, SelectorRow
+from raydebm.evaluation.results.entries import ALL_PASSES
 from raydebm.evaluation.selectors import PAPER_RULE, SINGLE_SHOT
 from raydebm.evaluation.studies.scorers import Transfer, VariantStudy
 from raydebm.evaluation.studies.sizes import MU_ONLY
@@ -75,7 +75,7 @@ def _table(context: Context, published: PublishedTable, measure: Measure) -> Rep
         note=_note(context, published, columns),
         columns=columns,
         rows=tuple(
-            (row, tuple(_cell(published.cell(row, column), measure(context, row, column)) for column in columns))
+            (row, tuple(_cell(published.cell(row, column), measure, context, row, column) for column in columns))
             for row in rows
         ),
     )
@@ -101,13 +101,15 @@ def _note(context: Context, published: PublishedTable, columns: Sequence[str]) -
     names = [_ONE_TASK[published.label]] if published.label in _ONE_TASK else columns
     if is_sweep:
         names = [name.removesuffix(" EBM").removesuffix(" Random") for name in names]
-    measured = [
+    columns_here = [
         f"{name}: {study.name}{_stand_in(name, study)}, scorer on {study.backbone or 'an unnamed backbone'}"
         f"{_unlike(name, study, is_sweep=is_sweep)}{_constraint_in_words(name, study)}"
         for name in dict.fromkeys(names)
         if (study := study_of(name)) is not None
     ]
-    return " ".join(filter(None, (published.note, f"Measured here: {'; '.join(measured)}." if measured else "")))
+    return " ".join(
+        filter(None, (published.note, f"Measured here: {'; '.join(columns_here)}." if columns_here else ""))
+    )
 
 
 def _stand_in(column: str, study: StudyResults) -> str:
@@ -132,30 +134,16 @@ def _constraint_in_words(column: str, study: StudyResults) -> str:
     return f", E_constraint by {names} (the paper applies none, so that its figures are by mu)"
 
 
-def _cell(published: str | None, answer: Answer) -> Cell:
-    if isinstance(answer, Measured):
-        return Cell(
-            published=published,
-            measured=answer.text,
-            estimate=answer.estimate,
-            status="measured",
-            reason=answer.remark,
-        )
-    status: Status = "not applicable" if published is None and answer.status != "needs a key or GPU" else answer.status
+def _cell(published: str | None, measure: Measure, context: Context, row: str, column: str) -> Cell:
+    try:
+        figure = measure(context, row, column)
+    except NoValueError as absent:
+        is_beyond = published is None and absent.status != NEEDED
+        status: Status = "not applicable" if is_beyond else absent.status
+        return Cell(published=published, measured=None, estimate=None, status=status, reason=absent.reason)
     return Cell(
-        published=published,
-        measured=None,
-        estimate=None,
-        status=status,
-        reason=answer.reason,
+        published=published, measured=figure.text, estimate=figure.estimate, status="measured", reason=figure.remark
     )
-
-
-def _main_value(study: StudyResults, row: SelectorRow) -> Answer:
-    """pass@1, or the mean violation if the task has one."""
-    if row.mean_violation.value is not None:
-        return found_or(row.mean_violation, "no violation score", plain=True)
-    return found_or(row.pass_at_1, "no label")
 
 
 # ---- tab:main_results ------------------------------------------------------------------------------------------------
@@ -169,10 +157,10 @@ _SELECTOR_OF = {
 }
 _EXTERNAL: dict[str, tuple[str, str, Status]] = {
     "EORM (55M)": ("eorm", "train and score the EORM baseline on this pool", "not measurable"),
-    "Skywork-Reward (8B)": ("skywork", "the 8B reward model needs a GPU and its weights", "needs a key or GPU"),
-    "Math-Shepherd PRM (7B)": ("shepherd", "the 7B reward model needs a GPU and its weights", "needs a key or GPU"),
-    "LLM-as-Judge": ("judge", "a judge needs an API key", "needs a key or GPU"),
-}  # fmt: skip
+    "Skywork-Reward (8B)": ("skywork", "the 8B reward model needs a GPU and its weights", NEEDED),
+    "Math-Shepherd PRM (7B)": ("shepherd", "the 7B reward model needs a GPU and its weights", NEEDED),
+    "LLM-as-Judge": ("judge", "a judge needs an API key", NEEDED),
+}
 OWN_ROWS = (
     "first",
     "shortest",
@@ -186,33 +174,23 @@ OWN_ROWS = (
 """Selectors that the paper's table does not have."""
 
 
-def _selection(context: Context, row: str, column: str) -> Answer:
-    study = context.study(column)
-    if study is None:
-        return no_pool(column)
-    rows = study.evaluation.rows
-    if row in _SELECTOR_OF or row in OWN_ROWS:
-        wanted = _SELECTOR_OF.get(row, row)
-        selected = study.evaluation.row(wanted)
-        if selected is None and wanted == "best generator":
-            selected = next((each for each in rows if each.name.startswith("best generator")), None)
-        return _main_value(study, selected) if selected else Absent(without(wanted))
+def _selection(context: Context, row: str, column: str) -> Measured:
+    study = context.needed(column)
+    rows, remark = study.evaluation.rows, ""
+    wanted = _SELECTOR_OF.get(row, row)
     if row in _EXTERNAL:
         word, reason, status = _EXTERNAL[row]
-        others = [each for each in rows if each.group == "external" and not each.name.startswith(SINGLE_SHOT)]
-        name = _named(word, [each.name for each in others])
-        selected = next((each for each in others if each.name == name), None)
-        if selected is None:
-            return Absent(reason, status)
-        answer = _main_value(study, selected)
-        model = study.models.get(selected.name, selected.name)
-        return replace(answer, remark=f"here: {model}") if isinstance(answer, Measured) else answer
-    named, remark = single_shot(row, study, [each.name for each in rows]) or ("", "")
-    selected = study.evaluation.row(named)
-    if selected is None:
-        return Absent("answers of this model need an API key", "needs a key or GPU")
-    answer = _main_value(study, selected)
-    return replace(answer, remark=remark) if isinstance(answer, Measured) else answer
+        others = [each.name for each in rows if each.group == "external" and not each.name.startswith(SINGLE_SHOT)]
+        wanted = needed(_named(word, others), reason, status)
+        remark = f"here: {study.models.get(wanted, wanted)}"
+    elif wanted == "best generator":
+        wanted = next((each.name for each in rows if each.name.startswith(wanted)), wanted)
+    elif row not in _SELECTOR_OF and row not in OWN_ROWS:
+        wanted, remark = single_shot(row, study, [each.name for each in rows])
+    chosen = selected(study, wanted)
+    if chosen.mean_violation.value is not None:
+        return measured(chosen.mean_violation, "no violation score", plain=True, remark=remark)
+    return measured(chosen.pass_at_1, "no label", remark=remark)
 
 
 def _named(word: str, names: Sequence[str]) -> str | None:
@@ -245,51 +223,36 @@ def rows_without_source(recipe: Recipe) -> list[str]:
 # ---- ablations -------------------------------------------------------------------------------------------------------
 
 
-def _ensemble_size(context: Context, row: str, column: str) -> Answer:
+def _ensemble_size(context: Context, row: str, column: str) -> Measured:
     size, backbone = row.removeprefix("K=").split(", ")
-    study = context.before_repair(column)
-    if backbone == "DeBERTa":
-        study = context.study_with(column, "deberta")
-        if study is None:
-            reason = "no pool scored with a DeBERTa-v3 backbone was given; its training needs a GPU"
-            return Absent(reason, "needs a key or GPU")
-    if study is None:
-        return no_pool(column)
-    ensemble = next((each for each in study.ensemble_sizes if each.num_adapters == int(size)), None)
-    if ensemble is None:
-        return Absent(f"the scorer has {len(study.ensemble_sizes)} adapters")
+    study = context.on_deberta(column) if backbone == "DeBERTa" else context.before_repair(column)
+    sizes = needed(study, no_pool(column)).ensemble_sizes
+    ensemble = next((each for each in sizes if each.num_adapters == int(size)), None)
+    ensemble = needed(ensemble, f"the scorer has {len(sizes)} adapters")
     remark = "mean of all subsets of K adapters; backbone as in the pool's section"
     return by_energy_and_mu(ensemble.pass_at_1, ensemble.mu_pass_at_1, "no label", remark=remark)
 
 
-def _pool_size(context: Context, row: str, column: str) -> Answer:
+def _pool_size(context: Context, row: str, column: str) -> Measured:
     name, kind = column.rsplit(" ", 1)
-    study, size = context.before_repair(name), int(row.removeprefix("N="))
-    if study is None:
-        return no_pool(name)
-    curve_point = next((each for each in study.pool_sizes if each.n == size), None)
-    if curve_point is None:
-        return Absent(f"the pool has at most {study.overview.most} candidates a problem")
+    study = needed(context.before_repair(name), no_pool(name))
+    shares = next((each.pass_at_1 for each in study.pool_sizes if f"N={each.n}" == row), None)
+    shares = needed(shares, f"the pool has at most {study.overview.most} candidates a problem")
     if kind == "EBM":
-        return by_energy_and_mu(
-            curve_point.pass_at_1.get(PAPER_RULE), curve_point.pass_at_1.get(MU_ONLY), "no energies"
-        )
-    return found_or(curve_point.pass_at_1.get("random"), "no label")
+        return by_energy_and_mu(shares.get(PAPER_RULE), shares.get(MU_ONLY), "no energies")
+    return measured(shares.get("random"), "no label")
 
 
 # ---- energies and uncertainty ----------------------------------------------------------------------------------------
 
 
-def _energies(context: Context, row: str, column: str) -> Answer:
-    study = context.study(column)
-    if study is None:
-        return no_pool(column)
+def _energies(context: Context, row: str, column: str) -> Measured:
+    study = context.needed(column)
     evaluation = study.evaluation
     mu_row = next((each for each in evaluation.energies if each.name == "mu"), None)
-    if mu_row is None:
-        return Absent(without("mu only"))
+    mu_row = needed(mu_row, without("mu only"))
     if row == "sigma-AUROC":
-        return found_or(evaluation.sigma_auroc, "sigma needs two adapters and both outcomes", plain=True)
+        return measured(evaluation.sigma_auroc, "sigma needs two adapters and both outcomes", plain=True)
     if row == "ECE":
         return calibration_error(study)
     within = f"mu; mean within problems with both classes {number(mu_row.energy_gap)}, n={mu_row.energy_gap.n}"
@@ -299,70 +262,50 @@ def _energies(context: Context, row: str, column: str) -> Answer:
         "Energy gap": (mu_row.mean_difference, within, "not both labels have energies"),
         "Kendall tau": (mu_row.kendall_tau_b, "tau-b, mean over problems", "no problem has labels that differ"),
     }[row]
-    return found_or(estimate, reason, plain=True, remark=remark)
+    return measured(estimate, reason, plain=True, remark=remark)
 
 
-def _selective(context: Context, row: str, column: str) -> Answer:
-    study = context.study(column)
-    if study is None:
-        return no_pool(column)
-    share = float(row.rstrip("%")) / 100
+def _selective(context: Context, row: str, column: str) -> Measured:
+    evaluation = context.needed(column).evaluation
     by_energy, by_mu = (
-        next((each.pass_at_1 for each in rows if abs(each.abstain_frac - share) < 1e-9), None)
-        for rows in (study.evaluation.selective, study.evaluation.mu_selective)
+        next((each.pass_at_1 for each in rows if f"{100 * each.abstain_frac:.0f}%" == row), None)
+        for rows in (evaluation.selective, evaluation.mu_selective)
     )
     return by_energy_and_mu(by_energy, by_mu, "no sigma")
 
 
-_NO_PAPER_RULE = (
-    "the loop of the runs given decides by the posterior; `triage.rule: paper`, as in configs/paper.yaml, makes the "
-    "paper's"
-)
-
-
-def _two_pass(context: Context, row: str, column: str) -> Answer:
+def _two_pass(context: Context, row: str, column: str) -> Measured:
     name, kind = row.split(", ")
-    task, repaired = name.split(" (")[0], repair_in(name)
-    if not context.studies_of(task):
-        return no_pool(task)
     # A row that does not name the repair is about a scorer before it.
-    studies = context.studies_of(task, repaired=bool(repaired))
-    if not studies:
-        return Absent(NO_REPAIR[bool(repaired)])
+    studies = context.with_repair(name.split(" (")[0], repaired=bool(repair_in(name)))
     studies = [each for each in studies if (len(each.overview.generators) > 1) == (kind == "multi")]
     if not studies:
-        return Absent(f"the pool given is of {'one generator' if kind == 'multi' else 'several generators'}")
+        raise NoValueError(f"the pool given is of {'one generator' if kind == 'multi' else 'several generators'}")
     studies = [each for each in studies if each.evaluation.policy["rule"] == "paper"]
     if not studies:
-        return Absent(_NO_PAPER_RULE)
+        raise NoValueError(
+            "the loop of the runs given decides by the posterior; `triage.rule: paper`, as in configs/paper.yaml, "
+            "makes the paper's"
+        )
     study = next((each for each in studies if each.evaluation.row(ALL_PASSES) is not None), None)
-    if study is None:
-        return Absent("no second pass was drawn; recorded candidates hold no answers to feedback")
-    return _of_loop(study, column)
-
-
-def _of_loop(study: StudyResults, column: str) -> Answer:
-    """Result of the paper's loop, with its rule and thresholds in the remark."""
+    study = needed(study, "no second pass was drawn; recorded candidates hold no answers to feedback")
     evaluation, policy = study.evaluation, study.evaluation.policy
-    loop, last = evaluation.loop, evaluation.row(ALL_PASSES)
-    if loop is None or last is None:
-        return Absent("no second pass was drawn")
+    loop, last = needed(evaluation.loop, without(ALL_PASSES)), selected(study, ALL_PASSES)
     remark = f"of {study.name}; {rule_in_words(policy)}, {policy['num_regenerate']} candidates in the second pass"
     if loop.num_failed_passes:
         remark += f"; {loop.num_failed_passes} second passes gave nothing, so that the first one stands"
     if column == "Delta":
         delta = next((each.difference for each in evaluation.comparisons if each.one == ALL_PASSES), None)
-        return Absent("no label") if delta is None else Measured(points(delta), delta, remark)
+        return Measured(points(needed(delta, "no label")), delta, remark)
     if column == "Pass-2 adopted":
         sent = round((loop.regenerated.value or 0.0) * loop.num_problems)
         return Measured(f"{loop.num_adopted}/{sent}", None, remark)
-    first = evaluation.row(PAPER_RULE)
     estimate = {
         "Triage rate": loop.regenerated,
-        "Pass-1": first.pass_at_1 if first else None,
+        "Pass-1": selected(study, PAPER_RULE).pass_at_1,
         "Two-pass": last.pass_at_1,
-    }
-    return found_or(estimate[column], "no label", remark=remark)
+    }[column]
+    return measured(estimate, "no label", remark=remark)
 
 
 MEASURES: dict[str, Measure] = {

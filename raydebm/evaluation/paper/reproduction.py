@@ -6,7 +6,7 @@ Out:  report.html (self-contained), report.md with its figures in a folder, resu
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from raydebm.errors import PoolError
@@ -20,17 +20,10 @@ from raydebm.evaluation.paper.paper_cells import (
     paper,
 )
 from raydebm.evaluation.paper.paper_tables import reproduced_tables
-from raydebm.evaluation.report.document import (
-    Chapter,
-    Plate,
-    ReportDocument,
-    Table,
-    plate_of,
-)
+from raydebm.evaluation.report.document import Chapter, Plate, ReportDocument, Table, plate_of
 from raydebm.evaluation.report.evaluation_report import plates, pool_summary, provenance
-from raydebm.evaluation.report.evaluation_tables import tables
-from raydebm.evaluation.report.figures import pick_figure, study_plates, transfer_figure
-from raydebm.evaluation.report.headline import lead, sentences, unread_problems
+from raydebm.evaluation.report.evaluation_tables import lead, sentences, tables, unread_problems
+from raydebm.evaluation.report.figures import study_plates, transfer_figure
 from raydebm.evaluation.report.study_tables import study_tables, transfer_tables, variant_tables
 from raydebm.evaluation.stats.json_results import JsonResults, command_line, versions
 from raydebm.evaluation.studies.scorers import Transfer, VariantStudy
@@ -69,7 +62,7 @@ def _place(context: Context, figure: PublishedFigure, column: str, drawn: Mappin
         return _NO_PANEL
     study = context.before_repair(column) if figure.before_repair else context.study(column)
     if study is None:
-        return no_pool(column).reason
+        return no_pool(column)
     if any(_is_scored(transfer, column) for transfer in context.transfers if transfer.title == figure.here):
         return "Across pools"
     return study.name if figure.here in drawn.get(study.name, ()) else figure.otherwise
@@ -81,34 +74,12 @@ def _is_scored(transfer: Transfer, column: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picks:
-    """Authors of the selections by scorer, such as before and after a repair."""
-
-    title: str
-    shares: dict[str, dict[str, float]]
-    """Share of the selections: scorer -> generator -> share."""
-    share_of_correct: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReproductionSection:
-    """Further findings as text and tables, such as a confounding report."""
-
-    title: str
-    text: str
-    tables: tuple[Table, ...] = ()
-    picks: tuple[Picks, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CellCounts:
     """Counts of cells with a published value, and of cells that only this project has."""
 
     published: int
     measured: int
-    """Cells with a published and a measured value."""
     on_few_problems: int
-    """Measured cells on fewer than ``MIN_PROBLEMS`` problems."""
     not_measurable: int
     needs_key_or_gpu: int
     beyond_the_paper: int
@@ -150,7 +121,7 @@ class Reproduction(JsonResults):
     studies: tuple[StudyResults, ...]
     transfers: tuple[Transfer, ...]
     variants: tuple[VariantStudy, ...]
-    sections: tuple[ReproductionSection, ...]
+    sections: tuple[Chapter, ...]
     command: str
     versions: dict[str, str]
 
@@ -161,10 +132,7 @@ class Reproduction(JsonResults):
 
     def facts(self) -> dict[str, Any]:
         """Main numbers, for display and for a manifest."""
-        return {
-            "pools": {study.name: study.evaluation.facts() for study in self.studies},
-            "cells": asdict(self.counts),
-        }
+        return {"pools": {study.name: study.evaluation.facts() for study in self.studies}, "cells": asdict(self.counts)}
 
 
 def reproduction(
@@ -172,7 +140,7 @@ def reproduction(
     *,
     transfers: Sequence[Transfer] = (),
     variants: Sequence[VariantStudy] = (),
-    sections: Sequence[ReproductionSection] = (),
+    sections: Sequence[Chapter] = (),
     command: str | None = None,
 ) -> Reproduction:
     """Fill the paper's tables from the studies.
@@ -182,7 +150,7 @@ def reproduction(
         transfers: Transfer matrices, with sources named as in the paper's table (``MuSR (MB)``) and targets as its
             columns.
         variants: Scorers that differ in one setting, named as the studies are.
-        sections: Further findings, such as confounding reports with the picks before and after a repair.
+        sections: Further findings, such as confounding reports.
         command: Command that reproduces the report. Default: this process's command line.
 
     Raises:
@@ -221,61 +189,41 @@ def document(reproduction: Reproduction) -> ReportDocument:
             Chapter(
                 title="Across pools",
                 anchor="across",
-                tables=[table for each in reproduction.transfers for table in transfer_tables(each)],
-                plates=[_transfer_plate(each) for each in reproduction.transfers],
+                tables=tuple(table for each in reproduction.transfers for table in transfer_tables(each)),
+                plates=tuple(map(_transfer_plate, reproduction.transfers)),
             )
         )
     for index, variants in enumerate(reproduction.variants, start=1):
-        parts.append(Chapter(title=variants.title, anchor=f"variants-{index}", tables=variant_tables(variants)))
-    for index, study in enumerate(reproduction.studies, start=1):
-        parts.append(_pool_chapter(study, f"pool-{index}"))
-    for index, section in enumerate(reproduction.sections, start=1):
-        parts.append(
-            Chapter(
-                title=section.title,
-                anchor=f"section-{index}",
-                paragraphs=(section.text,),
-                tables=section.tables,
-                plates=[_picks_plate(picks) for picks in section.picks],
-            )
-        )
+        parts.append(Chapter(title=variants.title, anchor=f"variants-{index}", tables=tuple(variant_tables(variants))))
+    parts += [_pool_chapter(study, f"pool-{index}") for index, study in enumerate(reproduction.studies, start=1)]
+    parts += [replace(part, anchor=f"section-{index}") for index, part in enumerate(reproduction.sections, start=1)]
     drawn = {part.title: [plate.title for plate in part.plates] for part in parts}
     context = Context(reproduction.studies, reproduction.transfers, reproduction.variants)
-    first = Chapter(title="The paper's figures", anchor="figures", tables=(figure_table(context, drawn),))
-    return ReportDocument(
-        title=reproduction.title,
-        summary=_opening(reproduction),
-        chapters=[_paper_chapter(reproduction), first, *parts],
-        provenance={
-            "command": reproduction.command,
-            "versions": ", ".join(f"{name} {version}" for name, version in reproduction.versions.items()),
-        },
-        has_figure_files=True,
-    )
-
-
-def _opening(reproduction: Reproduction) -> list[str]:
-    warnings = [
-        f"{study.name}: {warning}"
-        for study in reproduction.studies
-        for warning in unread_problems(study.evaluation.texts_read)
-    ]
-    settings = ", ".join(paper().settings)
-    return [
-        *warnings,
-        f"{reproduction.counts.in_words()} Tables that only state settings are recipes: {settings}.",
-    ]
-
-
-def _paper_chapter(reproduction: Reproduction) -> Chapter:
-    return Chapter(
+    tables_of_paper = Chapter(
         title="The paper's tables",
         anchor="paper",
         paragraphs=(
             "In each cell the published value, and behind the slash or below it what was measured here, with its 95 % "
             "interval over problems and their number n. Numbers in round brackets are explained below the table.",
         ),
-        tables=[paper_table(table) for table in reproduction.tables],
+        tables=tuple(map(paper_table, reproduction.tables)),
+    )
+    first = Chapter(title="The paper's figures", anchor="figures", tables=(figure_table(context, drawn),))
+    warnings = [
+        f"{study.name}: {warning}"
+        for study in reproduction.studies
+        for warning in unread_problems(study.evaluation.texts_read)
+    ]
+    settings = f"Tables that only state settings are recipes: {', '.join(paper().settings)}."
+    return ReportDocument(
+        title=reproduction.title,
+        summary=[*warnings, f"{reproduction.counts.in_words()} {settings}"],
+        chapters=[tables_of_paper, first, *parts],
+        provenance={
+            "command": reproduction.command,
+            "versions": ", ".join(f"{name} {version}" for name, version in reproduction.versions.items()),
+        },
+        has_figure_files=True,
     )
 
 
@@ -308,13 +256,13 @@ def _pool_chapter(study: StudyResults, anchor: str) -> Chapter:
         title=study.name,
         anchor=anchor,
         paragraphs=(*study.notes, lead(study.evaluation), *sentences(study.evaluation), pool_summary(study.evaluation)),
-        tables=[*tables(study.evaluation), *study_tables(study)],
-        plates=[*plates(study.evaluation), *study_plates(study)],
-        details=[
+        tables=(*tables(study.evaluation), *study_tables(study)),
+        plates=(*plates(study.evaluation), *study_plates(study)),
+        details=(
             *((row.name, row.description) for row in study.evaluation.rows),
             *provenance(study.evaluation).items(),
             *([("backbone", study.backbone)] if study.backbone else []),
-        ],
+        ),
     )
 
 
@@ -324,13 +272,4 @@ def _transfer_plate(transfer: Transfer) -> Plate:
         transfer.title,
         "pass@1 in % by mu alone and, in brackets and as colour, the difference to random choice in points: green is "
         "better than chance, pink worse. Framed: the scorer trained on that task; empty: not scored.",
-    )
-
-
-def _picks_plate(picks: Picks) -> Plate:
-    return plate_of(
-        pick_figure(picks.shares, share_of_correct=picks.share_of_correct),
-        picks.title,
-        "Share of the selections by generator, for each scorer, and its share of the correct candidates. A scorer "
-        "that knows answers and not authors follows the latter.",
     )

@@ -24,13 +24,10 @@ class Table:
 
     title: str
     caption: str
-    """Explanation of the columns."""
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     emphasised: tuple[int, ...] = ()
-    """Indices of highlighted rows."""
     notes: tuple[str, ...] = ()
-    """Notes, numbered below the table."""
     is_folded: bool = False
     """Whether a page shows only the title until it is opened."""
 
@@ -121,8 +118,6 @@ OPENING_FILE = "main_selectors.svg"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plate:
-    """Figure of the page with its caption."""
-
     title: str
     caption: str
     svg: str
@@ -138,7 +133,6 @@ def svg_of(figure: Figure) -> str:
 
 
 def plate_of(figure: Figure, title: str, caption: str) -> Plate:
-    """Convert a figure to a plate with title and caption."""
     return Plate(title=title, caption=caption, svg=svg_of(figure))
 
 
@@ -149,23 +143,20 @@ class Chapter:
     title: str
     anchor: str = ""
     """Link target in the page's table of contents. Empty: not listed."""
-    paragraphs: Sequence[str] = ()
-    tables: Sequence[Table] = ()
-    plates: Sequence[Plate] = ()
-    details: Sequence[tuple[str, str]] = ()
+    paragraphs: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    plates: tuple[Plate, ...] = ()
+    details: tuple[tuple[str, str], ...] = ()
     is_folded: bool = False
     """Whether a page shows only the title until it is opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportDocument:
-    """A whole report."""
-
     title: str
     lead: str = ""
     """First sentence, in bold."""
     facts: Sequence[tuple[str, str]] = ()
-    """Names and values that matter most."""
     summary: Sequence[str]
     chapters: Sequence[Chapter]
     opening: Plate | None = None

@@ -5,8 +5,7 @@ from dataclasses import replace
 from raydebm.evaluation.certainty.signals import NUM_RESAMPLES
 from raydebm.evaluation.report import figures
 from raydebm.evaluation.report.document import Chapter, Plate, ReportDocument, plate_of
-from raydebm.evaluation.report.evaluation_tables import tables
-from raydebm.evaluation.report.headline import facts, lead, main_rows, ordered_rows, sentences, shown
+from raydebm.evaluation.report.evaluation_tables import facts, lead, main_rows, ordered_rows, sentences, shown, tables
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.run.directory import RunDir
 
@@ -109,7 +108,7 @@ def document(evaluation: Evaluation) -> ReportDocument:
             Chapter(
                 title="The pool, and how each selector chooses",
                 paragraphs=(pool_summary(evaluation),),
-                details=[(shown(row.name, evaluation), row.description) for row in ordered_rows(evaluation)],
+                details=tuple((shown(row.name, evaluation), row.description) for row in ordered_rows(evaluation)),
                 is_folded=True,
             ),
         ),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,7 @@ def _diagram(axes: Axes, row: Reliability) -> None:
         axes.errorbar(place, value, yerr=span, color=INK, fmt="o", markersize=3.5, elinewidth=1.0, capsize=2)
     ece, perfect = ece_cells(row.ece)
     by_chance = "" if row.ece.perfect is None else f"\n(if perfect {perfect})"
-    axes.set_title(f"{_wrapped(row.name)}\nECE {ece}, n={row.ece.n}{by_chance}", fontsize=8)
+    axes.set_title(f"{fill(row.name, 34)}\nECE {ece}, n={row.ece.n}{by_chance}", fontsize=8)
     axes.set_xlim(0, 100)
     axes.set_ylim(0, 104)
     axes.set_xlabel("predicted, %")
@@ -179,16 +180,6 @@ def _sigma_panel(axes: Axes, bins: Sequence[SigmaBin]) -> None:
     axes.set_xlabel("sigma of the pick, by tenths")
     axes.set_ylabel("correct, or 1 - violation, %")
     axes.set_title("accuracy by sigma\n(flat: sigma does not tell)", fontsize=8)
-
-
-def _wrapped(text: str) -> str:
-    words, lines = text.split(" "), [""]
-    for word in words:
-        if lines[-1] and len(lines[-1]) + 1 + len(word) > 34:
-            lines.append(word)
-        else:
-            lines[-1] = f"{lines[-1]} {word}".strip()
-    return "\n".join(lines)
 
 
 def transfer_figure(transfer: Transfer) -> Figure:
@@ -304,8 +295,6 @@ LINES: tuple[Look, ...] = (
 )  # fmt: skip
 SELECTOR_LINES: dict[str, Look] = {
     "random": (GREY, "s", "--"),
-    "majority vote": (GREEN, "^", "-."),
-    "energy-weighted vote": (ORANGE, "D", "-."),
     "mu only": (SKY, "v", ":"),
     PAPER_RULE: (BLUE, "o", "-"),
     "oracle": (INK, "P", "--"),
@@ -452,12 +441,7 @@ def tidy(axes: Axes) -> None:
 
 
 def draw_band(
-    axes: Axes,
-    points: Sequence[tuple[float, Estimate]],
-    label: str | None,
-    look: Look,
-    *,
-    alpha: float = 0.18,
+    axes: Axes, points: Sequence[tuple[float, Estimate]], label: str | None, look: Look, *, alpha: float = 0.18
 ) -> None:
     """Draw a line with its interval as a band."""
     colour, mark, style = look

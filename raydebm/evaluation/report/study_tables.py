@@ -24,14 +24,12 @@ from raydebm.evaluation.studies.two_terms import Decomposition, VariancePartitio
 
 
 def study_tables(results: StudyResults) -> list[Table]:
-    """All tables with rows."""
     tables = [
         _overview_table(results),
         _generator_table(results),
         _ensemble_table(results),
         _pool_size_table(results),
-        _pool_kind_table(results),
-        *([] if results.decomposition is None else [_lambda_table(results, results.decomposition)]),
+        *([] if results.decomposition is None else [_terms_table(results.decomposition)]),
         *([] if results.variance is None else [_variance_table(results.variance)]),
         _judge_table(results),
         _rated_table(results),
@@ -41,12 +39,11 @@ def study_tables(results: StudyResults) -> list[Table]:
 
 def _overview_table(results: StudyResults) -> Table:
     overview = results.overview
-    sizes = str(overview.most) if overview.fewest == overview.most else f"{overview.fewest} to {overview.most}"
     return facts_table(
         "The pool",
         "What was evaluated. Only problems with correct and incorrect candidates can be chosen well or badly.",
         [
-            ("candidates per problem", sizes),
+            ("candidates per problem", overview.size),
             ("candidates correct, %", overview.accuracy),
             *([("mean violation of candidates", number(overview.mean_violation))] if overview.mean_violation.n else []),
             ("problems with a correct candidate, %", overview.solvable),
@@ -64,9 +61,7 @@ def _generator_table(results: StudyResults) -> Table:
     return table_of(
         "Generators",
         "Accuracy: mean over problems of the share correct. Failed: requests without an answer, in no figure. "
-        "Picked: share of the selections that this generator wrote, next to its share of a problem's correct "
-        "candidates, both over the problems that have one; if they differ much, the scorer may know authors rather "
-        "than answers. Own pairs: pairs of two candidates of this generator that mu ranks right. "
+        "Picked: share of the selections that this generator wrote. "
         "Standard deviation over generators of the mean mu of correct candidates: "
         f"{number(results.energy_spread, digits=2)}.",
         results.generators,
@@ -80,10 +75,8 @@ def _generator_table(results: StudyResults) -> Table:
             "characters": lambda row: decimal(row.characters, 0),
             "tokens": lambda row: decimal(row.completion_tokens, 0),
             "cut off %": lambda row: decimal(row.truncated_frac, 1, scale=100),
-            "picked %": lambda row: percent(row.picked),
-            "of the correct %": lambda row: decimal(row.share_of_correct, 1, scale=100),
+            "picked %": lambda row: row.picked,
             "mu of correct": lambda row: number(row.mu_correct, digits=2),
-            "own pairs ranked right %": lambda row: row.pair_accuracy,
         },
     )
 
@@ -130,9 +123,8 @@ def _pool_size_table(results: StudyResults) -> Table:
 
     return table_of(
         "Candidates per problem (N)",
-        "pass@1 in % when only n random candidates of each pool are there: the exact expectation over all subsets "
-        f"for {PAPER_RULE}, random and oracle, the mean of 32 seeded subsets for votes. Smaller pools are used whole."
-        + (" Last columns: mean violation, lower is better." if violated else ""),
+        "pass@1 in % when only n random candidates of each pool are there: the exact expectation over all subsets. "
+        "Smaller pools are used whole." + (" Last columns: mean violation, lower is better." if violated else ""),
         results.pool_sizes,
         {
             "n": lambda row: row.n,
@@ -142,44 +134,17 @@ def _pool_size_table(results: StudyResults) -> Table:
     )
 
 
-def _pool_kind_table(results: StudyResults) -> Table:
-    return table_of(
-        "One generator or several",
-        "pass@1 in % on pools of one generator, and on random mixed pools; the same scorer for all, trained on the "
-        "mixed pool. A generator's row is about the problems that it answered; on the same problems are the last "
-        "columns: by E on as many random candidates of all generators, and what the whole pool adds to this one.",
-        results.pool_kinds,
-        {
-            "pool": lambda row: row.name,
-            "candidates": lambda row: row.n,
-            "problems": lambda row: row.oracle.n,
-            "random": lambda row: row.random,
-            "majority vote": lambda row: row.majority,
-            PAPER_RULE: lambda row: row.by_energy,
-            "mu only": lambda row: row.mu_only,
-            "oracle": lambda row: row.oracle,
-            "by E, mixed of this size": lambda row: row.same_size,
-            "whole pool minus this": lambda row: points(row.whole_minus),
-            "the same by mu": lambda row: points(row.mu_whole_minus),
-        },
-    )
-
-
-def _lambda_table(results: StudyResults, terms: Decomposition) -> Table:
-    chosen = results.evaluation.policy["lambda"]
-    return table_of(
-        "Lambda and the two terms",
-        f"Selection by mu + lambda E_constraint. On {terms.num_constrained} problems E_constraint tells candidates "
-        f"apart. mu's pick is among those of lowest E_constraint on {with_interval(terms.agree)} % of all problems "
-        f"(the only such one on {with_interval(terms.agree_alone)} %); the pick of E is neither term's on "
-        f"{with_interval(terms.neither)} %.",
-        results.lambdas,
-        {
-            "lambda": lambda row: f"{row.lambda_:g}",
-            "pass@1 %": lambda row: row.pass_at_1,
-            "mean violation": lambda row: number(row.mean_violation),
-        },
-        emphasised=lambda row: row.lambda_ == chosen,
+def _terms_table(terms: Decomposition) -> Table:
+    return facts_table(
+        "The two terms",
+        "How the selections by mu, by E_constraint and by their sum E agree, in % of the problems where both terms "
+        "have one.",
+        (
+            ("problems in which E_constraint tells candidates apart", terms.num_constrained),
+            ("mu's is among those of lowest E_constraint", terms.agree),
+            ("mu's is the only one of lowest E_constraint", terms.agree_alone),
+            ("that of E is neither term's", terms.neither),
+        ),
     )
 
 
@@ -280,8 +245,8 @@ def transfer_table(transfer: Transfer) -> Table:
 def variant_tables(study: VariantStudy) -> list[Table]:
     """Scorers side by side, and the paired tests against the recipe's own."""
     violations: dict[str, Callable[[VariantRow], Cell]] = {
-        "mean violation by E": lambda row: number(row.violation),
-        "mean violation by mu": lambda row: number(row.mu_violation),
+        "mean violation by E": lambda row: number(row.by_energy.mean_violation),
+        "mean violation by mu": lambda row: number(row.by_mu.mean_violation),
     }
     scorers = table_of(
         study.title,
@@ -298,10 +263,10 @@ def variant_tables(study: VariantStudy) -> list[Table]:
             "backbone": lambda row: row.backbone,
             "adapters": lambda row: row.num_adapters,
             "parameters": lambda row: row.num_parameters,
-            "pass@1 % by E": lambda row: row.by_energy,
-            "pass@1 % by mu": lambda row: row.by_mu,
-            **(violations if any(row.violation.value is not None for row in study.rows) else {}),
-            "sigma-AUROC %": lambda row: percent(row.sigma_auroc),
+            "pass@1 % by E": lambda row: row.by_energy.pass_at_1,
+            "pass@1 % by mu": lambda row: row.by_mu.pass_at_1,
+            **(violations if any(row.by_energy.mean_violation.value is not None for row in study.rows) else {}),
+            "sigma-AUROC %": lambda row: percent(row.by_mu.sigma_auroc),
             "of sigma squared by constraints %": lambda row: row.constraint_share,
         },
     )

@@ -125,11 +125,9 @@ class EnergyPicks:
     mu: Floats
     sigma: Floats
     correct: Floats
-    """1, 0, or NaN for unlabeled."""
 
 
 def picks(pools: PoolTable, lambda_: float) -> EnergyPicks:
-    """Energy minimiser of each pool."""
     picked = pools.select(lambda_)
     return EnergyPicks(*(pools.at(values, picked) for values in (pools.mu, pools.sigma, pools.correct)))
 
@@ -189,7 +187,6 @@ class EnergyMeasureRow:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassAtN:
     n: int
-    """Number of candidates."""
     by_energy: Estimate
     by_mu: Estimate
     """Lowest mu first, without constraints."""
@@ -203,7 +200,6 @@ class PickPoint:
     mu: float
     sigma: float
     correct: bool | None
-    """Correctness. None if unlabelled."""
 
 
 def energy_measures(
@@ -334,11 +330,9 @@ class EnsembleTheory:
 
     num_adapters: int
     q: Estimate
-    """Mean share of pairs that one adapter ranks correctly."""
     rho: Estimate
     """Mean pairwise correlation. No value with one adapter, or if an adapter ranks every pair the same way."""
     predicted: float | None
-    """P(K, q, rho)."""
     ceiling: float | None
     """Limit of P(K, q, rho) for K -> inf."""
     measured: Estimate

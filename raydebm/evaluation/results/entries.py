@@ -12,7 +12,7 @@ from raydebm.decision.groups import Bools, Floats
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable, correct_of, violation_of
 from raydebm.errors import PoolError
-from raydebm.evaluation.selectors import PAPER_RULE, SINGLE_SHOT, Selector, expected, values_of
+from raydebm.evaluation.selectors import BEST_GENERATOR, PAPER_RULE, SINGLE_SHOT, Selector, expected, values_of
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.significance import Comparison, compare, distinct
 from raydebm.records import Decision, Label, Outcome, Problem
@@ -24,28 +24,23 @@ class LoopSummary:
 
     num_problems: int
     coverage: Estimate
-    """Share of problems answered."""
     answered: Estimate
     """Share correct among answered, labelled problems."""
     first: Estimate
     """Share of selections after the first pass that are correct, including problems where the loop abstains or
     continues."""
     regenerated: Estimate
-    """Share of problems with a later pass."""
     num_failed_passes: int
     """Problems whose last pass has no candidates, so the decision is based on earlier ones."""
     num_adopted: int
     """Problems whose selection is from a later pass."""
     num_fixed: int
-    """Selections changed from incorrect to correct by a later pass."""
     num_broken: int
-    """Selections changed from correct to incorrect by a later pass."""
     num_abstained_correct: int
     """Abstentions with a correct selection (cost of abstaining)."""
     num_abstained_incorrect: int
     """Abstentions with an incorrect selection or none (benefit of abstaining)."""
     num_unlabeled: int
-    """Answered problems without a label for the answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,7 +92,6 @@ def outcome_values(pools: PoolTable, outcomes: Sequence[Outcome], *, labels: Map
 
 
 def summarise_loop(results: OutcomeValues, bootstrap: Bootstrap) -> LoopSummary:
-    """Counts and shares with intervals."""
     accepted, first, final = results.accepted, results.first, results.final
     return LoopSummary(
         num_problems=len(accepted),
@@ -134,8 +128,6 @@ BY_DIFFICULTY = ("random", "greedy", "majority vote", PAPER_RULE, ALL_PASSES, "o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectorRow:
-    """Results of one selector."""
-
     name: str
     group: str
     description: str
@@ -144,7 +136,6 @@ class SelectorRow:
     gap_closed: Estimate
     """(selector - random) / (oracle - random) on the same problems; 0 is random, 1 the oracle."""
     paper_minus: Estimate
-    """The paper's rule minus this selector, paired by problem."""
     mean_violation: Estimate
     """Mean violation in [0, 1], lower is better. No value if the task has no violation scores."""
     violation_avoided: Estimate
@@ -161,11 +152,9 @@ class DifficultyRow:
     difficulty: str
     num_problems: int
     pass_at_1: dict[str, Estimate]
-    """pass@1 by selector."""
     mean_violation: dict[str, Estimate]
     """Mean violation by selector. Empty if the task has no violation scores."""
     num_choices: tuple[int, ...] = ()
-    """Distinct numbers of choices in the problems."""
     guess: float | None = None
     """Probability that a random choice is right. None if some problem has no choices."""
 
@@ -184,7 +173,6 @@ class SelectorEntry:
 
 
 def entry_of(selector: Selector, pools: PoolTable) -> SelectorEntry:
-    """Evaluate a selector on every pool."""
     values = values_of(selector, pools)
     return SelectorEntry(
         name=selector.name,
@@ -196,9 +184,15 @@ def entry_of(selector: Selector, pools: PoolTable) -> SelectorEntry:
     )
 
 
-def _pairs_of(entries: Sequence[SelectorEntry]) -> list[tuple[str, str]]:
-    rule = [(PAPER_RULE, entry.name) for entry in entries if entry.group not in ("paper", "loop", "bound")]
-    rivals = [VOTE, PAPER_RULE, *(entry.name for entry in entries if entry.name.startswith("best generator"))]
+def compared_pairs(groups: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Names to compare: the paper's rule with the others, the loop's selection after all passes with that of the first,
+    the energy vote with the plain vote, and each selector of the decision with its rivals.
+
+    Args:
+        groups: Group of each selector.
+    """
+    rule = [(PAPER_RULE, name) for name, group in groups.items() if group not in ("paper", "loop", "bound")]
+    rivals = [VOTE, PAPER_RULE, *(name for name in groups if name.startswith(BEST_GENERATOR))]
     decided = [(name, rival) for name in ("chosen profile", "posterior") for rival in rivals]
     return distinct([*rule, (ALL_PASSES, PAPER_RULE), (WEIGHTED_VOTE, VOTE), *decided])
 
@@ -213,7 +207,9 @@ def comparisons(
         for entry in entries
         if not (in_violation and np.isnan(entry.violation).all())
     }
-    return compare(values, _pairs_of(entries), bootstrap=bootstrap, seed=seed)
+    return compare(
+        values, compared_pairs({entry.name: entry.group for entry in entries}), bootstrap=bootstrap, seed=seed
+    )
 
 
 def loop_entries(results: OutcomeValues, policy: Policy) -> list[SelectorEntry]:

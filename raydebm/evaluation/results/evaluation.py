@@ -1,7 +1,7 @@
 """Evaluation of a run: compare every selector on the same pools, and measure energies and signals of certainty."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, ClassVar
@@ -12,8 +12,15 @@ from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import SHUFFLE_SEED, PoolTable
 from raydebm.errors import ConfigError, PoolError
-from raydebm.evaluation.certainty.confidence import CHOSEN, POSTERIOR, Decided, DecisionStudy, decision_study
-from raydebm.evaluation.certainty.fields import FieldStudy, field_study
+from raydebm.evaluation.certainty.confidence import (
+    CHOSEN,
+    POSTERIOR,
+    Decided,
+    DecisionStudy,
+    FieldStudy,
+    decision_study,
+    field_study,
+)
 from raydebm.evaluation.certainty.reliability import Trust, trust
 from raydebm.evaluation.results.energy_metrics import (
     EnergyMeasureRow,
@@ -82,21 +89,26 @@ def texts_read(
         splits: Problem ids by split.
     """
     split_of = {problem_id: split for split, problem_ids in splits.items() for problem_id in problem_ids}
-    counted: dict[str, list[TextsRead]] = {split: [] for split in splits}
+    shares: dict[str, list[tuple[float | None, float | None]]] = {split: [] for split in splits}
     for row in rows:
         if row.members is not None and (split := split_of.get(problem_of.get(row.candidate_id, ""))) is not None:
-            problem, answer = row.problem_read, row.answer_read
-            unknown = problem is None or answer is None
-            counted[split].append(
-                TextsRead(
-                    split=split,
-                    num_candidates=1,
-                    without_problem=None if unknown else int(problem == 0),
-                    problem_cut=None if unknown else int(0 < (problem or 0) < 1),
-                    answer_cut=None if unknown else int((answer or 0) < 1),
-                )
-            )
-    return joined_texts(counted.values())
+            shares[split].append((row.problem_read, row.answer_read))
+
+    def count(split: str, read: Callable[[float, float], bool]) -> int | None:
+        known = [(problem, answer) for problem, answer in shares[split] if problem is not None and answer is not None]
+        return sum(read(*each) for each in known) if len(known) == len(shares[split]) else None
+
+    return tuple(
+        TextsRead(
+            split=split,
+            num_candidates=len(shares[split]),
+            without_problem=count(split, lambda problem, answer: problem == 0),
+            problem_cut=count(split, lambda problem, answer: 0 < problem < 1),
+            answer_cut=count(split, lambda problem, answer: answer < 1),
+        )
+        for split in splits
+        if shares[split]
+    )
 
 
 def joined_texts(parts: Iterable[Sequence[TextsRead]]) -> tuple[TextsRead, ...]:
@@ -105,19 +117,13 @@ def joined_texts(parts: Iterable[Sequence[TextsRead]]) -> tuple[TextsRead, ...]:
     for row in chain.from_iterable(parts):
         by_split.setdefault(row.split, []).append(row)
 
-    def total(counts: Iterable[int | None]) -> int | None:
-        known = list(counts)
-        return None if None in known else sum(count or 0 for count in known)
+    def total(rows: Sequence[TextsRead], name: str) -> Any:
+        counts = [getattr(row, name) for row in rows]
+        return None if None in counts else sum(counts)
 
+    names = ("num_candidates", "without_problem", "problem_cut", "answer_cut")
     return tuple(
-        TextsRead(
-            split=split,
-            num_candidates=sum(row.num_candidates for row in rows),
-            without_problem=total(row.without_problem for row in rows),
-            problem_cut=total(row.problem_cut for row in rows),
-            answer_cut=total(row.answer_cut for row in rows),
-        )
-        for split, rows in by_split.items()
+        TextsRead(split=split, **{name: total(rows, name) for name in names}) for split, rows in by_split.items()
     )
 
 
@@ -132,18 +138,13 @@ class Counts:
     """Number of candidates in the pools, without greedy ones."""
     greedy: int
     failed: int
-    """Number of requests without text."""
     unparsed: int
-    """Number of candidates with text but without an answer."""
     unscored: int
-    """Number of candidates with text but without energies."""
     unlabeled: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation(JsonResults):
-    """Contents of a report, as data."""
-
     KIND: ClassVar[str] = "an evaluation"
     REMEDY: ClassVar[str] = "run the evaluation stage again"
 
@@ -162,7 +163,6 @@ class Evaluation(JsonResults):
     share of each pool."""
     pass_at_n: tuple[PassAtN, ...]
     costs: tuple[CostRow, ...]
-    """Cost and worth of every selector."""
     tolerance: float | None
     """Largest violation score of a correct candidate in ``pass_at_n``. None if the task has no violation scores."""
     sigma_auroc: Estimate
@@ -182,13 +182,10 @@ class Evaluation(JsonResults):
     violation_comparisons: tuple[Comparison, ...]
     """Comparisons in violation avoided (1 - violation score). Empty if the task has no violation scores."""
     trust: Trust | None
-    """Signals of certainty and calibration. None without energies."""
     decision: DecisionStudy | None
-    """The posterior's rule. None if no posterior was fitted."""
     command: str
     versions: dict[str, str]
     fields: FieldStudy | None = None
-    """Fields of structured answers. None without any."""
     saved: SavedSamples | None = None
     """Samples saved by waves, over all splits. None if the first pass was sampled at once."""
     paid_usd: float | None = None
@@ -234,16 +231,13 @@ class EvaluationInputs:
     """Inputs of an evaluation, and metadata for its report."""
 
     pools: PoolTable
-    """Pools of the test split."""
     policy: Policy
     """Policy of the outcomes, with lambda of the combined energy."""
     config: EvaluationConfig
-    """Number of bootstrap resamples."""
     task: str
     title: str = ""
     """Name of the run. Default: the task's."""
     seed: int = 0
-    """Seed of the run and its resamples."""
     adapters: Sequence[str] = ()
     """Adapter names in the order of the energies."""
     validation: PoolTable = field(default_factory=lambda: PoolTable.of(()))
@@ -256,7 +250,6 @@ class EvaluationInputs:
     outcomes: Sequence[Outcome] | None = None
     """Outcome of the loop by problem, for the rows about later passes and abstention."""
     labels: Mapping[str, Label] = field(default_factory=dict)
-    """Labels by candidate id, for candidates of later passes."""
     judge_usd: Mapping[str, float] = field(default_factory=dict)
     """US dollars per rated candidate by judge, as billed."""
     fit: Mapping[str, Any] | None = None

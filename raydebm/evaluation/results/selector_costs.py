@@ -15,7 +15,7 @@ from raydebm.decision.groups import Floats
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.results.entries import SelectorRow
 from raydebm.evaluation.selectors import SINGLE_SHOT, Selector
-from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate
+from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, known_mean
 
 _ONE_CANDIDATE = ("random", "first", "greedy")
 
@@ -27,9 +27,9 @@ class CostRow:
     name: str
     worth: Estimate
     """pass@1, or the mean violation (lower is better) if the task has violation scores."""
-    num_candidates: float
-    """Number of requests sent."""
-    num_scores: float
+    num_candidates: float | None
+    """Number of requests sent. None if it cannot be applied."""
+    num_scores: float | None
     """Number of scores by outside scorers and the ensemble. All energies of a candidate count as one."""
     usd: Estimate
     """US dollars that endpoints billed. No value if one is unknown."""
@@ -70,8 +70,8 @@ def cost_rows(
             CostRow(
                 name=selector.name,
                 worth=row.mean_violation if continuous else row.pass_at_1,
-                num_candidates=_mean(num_candidates),
-                num_scores=_mean(num_scores),
+                num_candidates=known_mean(num_candidates),
+                num_scores=known_mean(num_scores),
                 # The mean over problems with a price would be biased.
                 usd=NOTHING if is_unknown else bootstrap.mean(usd),
                 is_on_front=False,
@@ -110,20 +110,14 @@ def _scorer_of(column: str, columns: Collection[str]) -> str:
     return reader if reader in columns else column
 
 
-def _mean(values: Floats) -> float:
-    known = values[~np.isnan(values)].tolist()
-    return math.fsum(known) / len(known) if known else math.nan
-
-
 def _with_front(rows: Sequence[CostRow], competing: set[str], *, lower_is_better: bool) -> tuple[CostRow, ...]:
     sign, is_priced = 1.0 if lower_is_better else -1.0, has_prices(rows)
-    known: dict[str, tuple[float, ...]] = {}
+    known: dict[str, list[float]] = {}
     for row in rows:
-        cost: tuple[float, ...] = (row.usd.value if row.usd.value is not None else math.nan,)
-        if not is_priced:
-            cost = (row.num_candidates, row.num_scores)
-        if row.name in competing and row.worth.value is not None and not any(map(math.isnan, cost)):
-            known[row.name] = (*cost, sign * row.worth.value)
+        figures = [row.usd.value] if is_priced else [row.num_candidates, row.num_scores]
+        figures.append(None if row.worth.value is None else sign * row.worth.value)
+        if row.name in competing and None not in figures:
+            known[row.name] = [figure for figure in figures if figure is not None]
 
     def is_beaten(name: str) -> bool:
         """Whether another selector is at most as high in everything, and lower in something."""

@@ -44,7 +44,6 @@ class Estimate:
     low: float | None
     high: float | None
     n: int
-    """Number of problems."""
 
     def __neg__(self) -> "Estimate":
         value, low, high = (None if number is None else -number for number in (self.value, self.high, self.low))
@@ -189,8 +188,13 @@ class Bootstrap:
 
 
 def fewest_of_a_class(positives: Floats) -> int:
-    """Number of the rarer class of 1 and 0."""
     return min(int((positives == 1).sum()), int((positives == 0).sum()))
+
+
+def known_mean(values: Floats) -> float | None:
+    """Mean of the values that are not NaN. None without any."""
+    known = values[~np.isnan(values)].tolist()
+    return math.fsum(known) / len(known) if known else None
 
 
 def mean_of_known(values: Floats) -> Floats:

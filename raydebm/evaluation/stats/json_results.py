@@ -18,12 +18,10 @@ class JsonResults:
 
     __slots__ = ()
     KIND: ClassVar[str] = "a result"
-    """Name of the result in an error."""
     REMEDY: ClassVar[str] = "run it again"
     """Command or action that creates a result of this version, for an error."""
 
     def to_json(self) -> dict[str, Any]:
-        """JSON values by field."""
         value: dict[str, Any] = _adapter(type(self)).dump_python(self, mode="json")
         return value
 

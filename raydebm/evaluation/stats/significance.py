@@ -18,7 +18,6 @@ from raydebm.identity import seed_for
 Test = Literal["McNemar, exact", "sign-flip permutation", "none"]
 Verdict = Literal["better", "worse", "not shown"]
 ALPHA = 0.05
-"""Significance level."""
 NUM_PERMUTATIONS = 10_000
 CHUNK = 500
 
@@ -147,7 +146,6 @@ def holm_adjusted(p_values: Sequence[float | None]) -> list[float | None]:
 
 
 def p_text(p_value: float | None) -> str:
-    """A p-value as text of fixed precision."""
     if p_value is None or math.isnan(p_value):
         return "-"
     return "<0.001" if p_value < 0.001 else f"{p_value:.3f}"

@@ -21,9 +21,9 @@ import numpy as np
 
 from raydebm.decision.groups import Bools, Floats
 from raydebm.decision.table import PoolTable, on_common_problems
+from raydebm.evaluation.selectors import MAJORITY, values_of
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, weighted_sums
 from raydebm.evaluation.stats.significance import Comparison, compare, holm_adjusted
-from raydebm.evaluation.studies.sizes import of_votes
 from raydebm.evaluation.studies.two_terms import variance_partition
 
 VOTE = "self-consistency"
@@ -36,17 +36,13 @@ class ScoredRun:
     source: str
     """Training data of the scorer, such as ``MuSR (ModernBERT)``."""
     target: str
-    """Source of the scored candidates."""
     pools: PoolTable
     lambda_: float = 1.0
-    """Lambda of the target's own policy."""
     in_domain: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """Result of one way to select."""
-
     pass_at_1: Estimate
     lift: Estimate
     """pass@1 minus that of random choice, on the same problems."""
@@ -99,11 +95,7 @@ class Transfer:
 
 
 def transfer(
-    runs: Sequence[ScoredRun],
-    *,
-    title: str,
-    refused: Sequence[RefusedCell] = (),
-    num_bootstrap: int = 2000,
+    runs: Sequence[ScoredRun], *, title: str, refused: Sequence[RefusedCell] = (), num_bootstrap: int = 2000
 ) -> Transfer:
     """Build the matrix of the runs. A pair without a run has no cell.
 
@@ -134,7 +126,7 @@ def transfer(
             cells.append(_cell(run, pools, bootstrap))
             if target not in chance:
                 chance[target] = bootstrap.proportion(pools.by_chance())
-                votes[target] = bootstrap.proportion(of_votes(pools, None, int(pools.sizes.max()), seed=0)[0])
+                votes[target] = bootstrap.proportion(values_of(MAJORITY, pools).correct)
         home = next((run.source for run in group if run.in_domain), group[0].source)
         target_comparisons = compare(correct, [(source, home) for source in correct], bootstrap=bootstrap, seed=0)
         comparisons += [replace(comparison, one=f"{comparison.one} on {target}") for comparison in target_comparisons]
@@ -180,7 +172,6 @@ class ScoredVariant:
     name: str
     pools: PoolTable
     lambda_: float
-    """Lambda of the scorer's own policy."""
     backbone: str
     num_adapters: int
     num_parameters: int
@@ -193,20 +184,11 @@ class VariantRow:
     generators: tuple[str, ...]
     """Generators of the candidates that it selects from and was trained on."""
     most: int
-    """Number of candidates in the largest pool."""
     backbone: str
     num_adapters: int
     num_parameters: int
-    by_mu: Estimate
-    """pass@1 of the selections by mu."""
-    by_energy: Estimate
-    """pass@1 of the selections by E."""
-    mu_violation: Estimate
-    """Mean violation of the selections by mu. No value if the task has none."""
-    violation: Estimate
-    """Mean violation of the selections by E."""
-    sigma_auroc: Estimate
-    """AUROC of -sigma for "the selection by mu is correct"."""
+    by_mu: Selected
+    by_energy: Selected
     variance: Estimate
     """Mean sigma squared over candidates of problems in which E_constraint varies."""
     constraint_share: Estimate
@@ -217,7 +199,6 @@ class VariantRow:
 class VariantStudy:
     title: str
     rows: tuple[VariantRow, ...]
-    """Rows, the recipe's own scorer first."""
     comparisons: tuple[Comparison, ...]
     """Each variant against the recipe's own scorer on their common problems, by mu and by E; and a scorer on one
     generator against those on as many candidates of several."""
@@ -279,9 +260,8 @@ def _pairs(rows: Sequence[VariantRow]) -> list[tuple[int, int]]:
 def _row(variant: ScoredVariant, *, num_bootstrap: int, seed: int) -> VariantRow:
     pools = variant.pools
     bootstrap = Bootstrap.of(pools.num_pools, num_bootstrap=num_bootstrap, seed=seed)
-    by_mu, by_energy = pools.select(0.0), pools.select(variant.lambda_)
     partition = variance_partition(pools, lambda_=variant.lambda_, bootstrap=bootstrap)
-    has_sigma = pools.num_members > 1
+    by_mu, by_energy = (_selected(pools, lambda_, bootstrap) for lambda_ in (0.0, variant.lambda_))
     return VariantRow(
         name=variant.name,
         generators=pools.authors,
@@ -289,11 +269,8 @@ def _row(variant: ScoredVariant, *, num_bootstrap: int, seed: int) -> VariantRow
         backbone=variant.backbone,
         num_adapters=variant.num_adapters,
         num_parameters=variant.num_parameters,
-        by_mu=bootstrap.proportion(pools.correct_at(by_mu)),
-        by_energy=bootstrap.proportion(pools.correct_at(by_energy)),
-        mu_violation=bootstrap.mean(pools.violation_at(by_mu)),
-        violation=bootstrap.mean(pools.violation_at(by_energy)),
-        sigma_auroc=bootstrap.auroc(-pools.at(pools.sigma, by_mu), pools.correct_at(by_mu)) if has_sigma else NOTHING,
+        by_mu=by_mu,
+        by_energy=by_energy,
         variance=NOTHING if partition is None else partition.variance,
         constraint_share=NOTHING if partition is None else partition.constraint,
     )
@@ -351,11 +328,9 @@ class RatedPicks:
 
     name: str
     paper: Estimate
-    """Mean rating of the selections by E."""
     oracle: Estimate
     """Mean rating of the best candidates by label (lowest violation score, else correct), averaged over ties."""
     random: Estimate
-    """Mean rating of all rated candidates."""
     paper_minus_oracle: Estimate
     """Paired difference, over the problems in which both are rated."""
 
@@ -406,8 +381,5 @@ def _agreement(one: str, other: str, x: Floats, y: Floats, problem: np.ndarray, 
         sampled = (n * sxy - sx * sy) / np.sqrt((n * sxx - sx**2) * (n * syy - sy**2))
     sampled = np.where(np.isfinite(sampled), sampled, math.nan)
     return Agreement(
-        one=one,
-        other=other,
-        spearman=bootstrap.of_samples(sampled, len(np.unique(problem))),
-        num_candidates=len(x),
+        one=one, other=other, spearman=bootstrap.of_samples(sampled, len(np.unique(problem))), num_candidates=len(x)
     )

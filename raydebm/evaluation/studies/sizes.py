@@ -1,20 +1,18 @@
 """Effects of the numbers of candidates and of adapters.
 
-For the energy, random choice and the oracle, n random candidates of a pool are the exact expectation over all subsets;
-for votes it is the mean over seeded random subsets. A pool with fewer than n candidates is used whole. Adapters: the
-means over all subsets of K of them.
+n random candidates of a pool are the exact expectation over all subsets. A pool with fewer than n candidates is used
+whole. Adapters: the means over all subsets of K of them.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import combinations
 from math import comb
 
 import numpy as np
 
-from raydebm.decision.groups import Bools, Floats, Ints, ratio
+from raydebm.decision.groups import Floats, Ints
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.certainty.signals import NUM_RESAMPLES
 from raydebm.evaluation.results.energy_metrics import (
@@ -31,17 +29,13 @@ from raydebm.evaluation.stats.intervals import (
     Estimate,
     fewest_of_a_class,
     mean_of_known,
-    on_all_cpus,
     weighted_auroc,
 )
 from raydebm.identity import seed_for
 
-NUM_DRAWS = 32
-POOLS_AT_ONCE = 512
-"""Number of pools whose subsets are counted at once, which limits memory."""
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 MU_ONLY = "mu only"
-CANDIDATES = (PAPER_RULE, MU_ONLY, "random", "oracle", "majority vote", "energy-weighted vote")
+CANDIDATES = (PAPER_RULE, MU_ONLY, "random", "oracle")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +48,7 @@ class PoolSize:
     """Mean violation score by selector. Empty if the task has none."""
 
 
-def pool_sizes(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> tuple[PoolSize, ...]:
+def pool_sizes(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap) -> tuple[PoolSize, ...]:
     """One row per size up to the largest pool."""
     largest = int(pools.sizes.max())
     sizes = [*(size for size in SIZES if size < largest), largest]
@@ -62,20 +56,15 @@ def pool_sizes(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: 
     by_energy = by_energy if pools.num_members else {}
     has_violations = pools.has_violations
     least = EnergyOrder(pools, pools.grid(pools.violation, math.inf), pools.grid(pools.violation))
-    weights = pools.energy_votes(lambda_)
     rows = []
     for size in sizes:
-        values = {"random": pools.by_chance(), "oracle": of_oracle(pools, size)}
-        values |= {name: order.correct(size) for name, order in by_energy.items()}
+        values = {"random": pools.by_chance(), "oracle": pass_at_n_by_chance(pools, max_n=size)[:, -1]}
+        values |= {name: order.expected(pools.correct, size, nothing=0.0) for name, order in by_energy.items()}
         violation: dict[str, Floats] = {}
         if has_violations:
             violation["random"] = pools.mean_of(pools.violation)
             violation["oracle"] = least.expected(pools.violation, size, nothing=math.nan)
-            violation |= {name: order.violation(size) for name, order in by_energy.items()}
-        if (pools.cluster_of_row >= 0).any():
-            values["majority vote"], weighted = of_votes(pools, weights, size, seed=seed)
-            if pools.num_members:
-                values["energy-weighted vote"] = weighted
+            violation |= {name: order.expected(pools.violation, size, nothing=1.0) for name, order in by_energy.items()}
         shown = [name for name in CANDIDATES if name in values]
         rows.append(
             PoolSize(
@@ -102,31 +91,16 @@ class EnergyOrder:
         """Order by mu + lambda E_constraint."""
         return cls(pools, pools.grid(pools.energy(lambda_), math.inf), pools.grid(pools.mu))
 
-    def correct(self, size: int | Ints) -> Floats:
-        """Expected share correct of the lowest of n random candidates, shape (P,). NaN without energies.
-
-        Args:
-            size: n, or n by problem.
-        """
-        if not self._pools.num_members:
-            return np.full(len(self._order), math.nan)
-        return self.expected(self._pools.correct, size, nothing=0.0)
-
-    def violation(self, size: int) -> Floats:
-        """Expected violation score of the lowest of n random candidates. 1 if nothing can be selected."""
-        return self.expected(self._pools.violation, size, nothing=1.0)
-
-    def expected(self, values: Floats, size: int | Ints, *, nothing: float) -> Floats:
+    def expected(self, values: Floats, size: int, *, nothing: float) -> Floats:
         """Expected value of the lowest of n random candidates, over those with a value, shape (P,).
 
         If nothing can be selected it is ``nothing``, unless the subset has no value at all.
-
-        Args:
-            size: n, or n by problem, shape (P,). No value for 0.
         """
         own = np.take_along_axis(self._pools.grid(values), self._order, axis=1)
         ranked = np.where(self._usable | np.isnan(own), own, nothing)
-        chances = _chances(self._pools.sizes, np.broadcast_to(size, len(own)), own.shape[1])
+        chances = np.zeros(own.shape)
+        for count in np.unique(self._pools.sizes).tolist():
+            chances[self._pools.sizes == count, :count] = _first_of_subset(count, size)
         known = ~np.isnan(ranked)
         mass = np.where(known, chances, 0.0).sum(axis=1)
         total = np.where(known, chances * ranked, 0.0).sum(axis=1)
@@ -134,7 +108,6 @@ class EnergyOrder:
         return expected
 
 
-@lru_cache(maxsize=4096)
 def _first_of_subset(total: int, size: int) -> tuple[float, ...]:
     """Probability, for each rank of ``total``, that it is the lowest rank of a random subset of ``size``."""
     size = min(size, total)
@@ -145,119 +118,6 @@ def _first_of_subset(total: int, size: int) -> tuple[float, ...]:
         chances.append(chance)
         left = max(left - chance, 0.0)
     return tuple(chances)
-
-
-def _chances(totals: Ints, sizes: Ints, width: int) -> Floats:
-    """``_first_of_subset`` of each pool, 0 beyond its candidates, shape (P, N)."""
-    distinct, place = np.unique(np.stack([totals, sizes], axis=1), axis=0, return_inverse=True)
-    table = np.zeros((len(distinct), width))
-    for row, (total, size) in enumerate(distinct.tolist()):
-        table[row, :total] = _first_of_subset(total, size)
-    return table[place.ravel()]
-
-
-def of_oracle(pools: PoolTable, size: int) -> Floats:
-    """Probability that n random labelled candidates contain a correct one, shape (P,)."""
-    return pass_at_n_by_chance(pools, max_n=size)[:, -1]
-
-
-def of_votes(pools: PoolTable, weights: Floats | None, size: int, *, seed: int) -> tuple[Floats, Floats]:
-    """Value of the plain and of the weighted vote, shape (P,) each: mean over random subsets, with ties shared between
-    answers. NaN for the weighted vote without weights, shape (R,)."""
-    plain, weighted = np.full((2, pools.num_pools), math.nan)
-    sizes, worth = pools.sizes, _worth_of_answers(pools)
-
-    def measured(places: Ints) -> tuple[Floats, Floats]:
-        if (sizes[places] <= size).all():
-            drawn = np.arange(int(sizes[places].max()))[None, None, :]
-            rows = np.where(drawn < sizes[places][:, None, None], pools.offsets[places][:, None, None] + drawn, -1)
-        else:
-            ids = [pools.problems[place].problem_id for place in places]
-            rows = pools.offsets[places][:, None, None] + _drawn(ids, sizes[places], size, seed)
-        return _votes(pools, places, rows, weights, worth)
-
-    whole, cut = (np.flatnonzero(pools.labelled & mask) for mask in (sizes <= size, sizes > size))
-    parts = [*_parts(whole), *_parts(cut)]
-    for places, values in zip(parts, on_all_cpus(measured, parts), strict=True):
-        plain[places], weighted[places] = values
-    return plain, weighted
-
-
-def _parts(rows: Ints) -> list[Ints]:
-    return [rows[start : start + POOLS_AT_ONCE] for start in range(0, len(rows), POOLS_AT_ONCE)]
-
-
-def _drawn(problem_ids: Sequence[str], totals: Ints, size: int, seed: int) -> Ints:
-    """Columns of random subsets of pools, seeded by their problems, shape (p, NUM_DRAWS, size).
-
-    Args:
-        totals: Candidates of each pool, more than ``size``, shape (p,).
-    """
-    drawn = np.empty((len(totals), NUM_DRAWS, size), dtype=np.intp)
-    for total in np.unique(totals).tolist():
-        rows = np.flatnonzero(totals == total)
-        keys = np.empty((len(rows), NUM_DRAWS, total))
-        for own, row in zip(keys, rows.tolist(), strict=True):
-            np.random.default_rng(seed_for(seed, problem_ids[row], size)).random(out=own)
-        drawn[rows] = keys.argpartition(size, axis=2)[:, :, :size]
-    return drawn
-
-
-def _worth_of_answers(pools: PoolTable) -> Floats:
-    """Share correct among the labelled candidates of each answer, shape (P, answers of the largest). NaN without
-    labels."""
-    worth = ratio(pools.by_cluster(pools.correct == 1), pools.by_cluster(~np.isnan(pools.correct)))
-    counts = np.array([len(clusters) for clusters in pools.clusters], dtype=np.intp)
-    table = np.full((pools.num_pools, max(int(counts.max(initial=0)), 1)), math.nan)
-    table[np.arange(table.shape[1]) < counts[:, None]] = worth
-    return table
-
-
-def _votes(pools: PoolTable, places: Ints, rows: Ints, weights: Floats | None, worth: Floats) -> tuple[Floats, Floats]:
-    """Value of the plain and of the weighted vote for p pools, shape (p,) each, over D subsets of S rows, shape
-    (p, D, S). Row -1 means that a subset has fewer."""
-    answers = np.append(pools.answer, -1)[rows]
-    known = (np.append(~np.isnan(pools.correct), False)[rows]).max(axis=2)
-    plain = _mean_of_draws(_vote(answers, np.ones(answers.shape), worth[places], known))
-    if weights is None:
-        return plain, np.full(len(places), math.nan)
-    return plain, _mean_of_draws(_vote(answers, np.append(weights, 0.0)[rows], worth[places], known))
-
-
-def _sum_by_answer(answer: Ints, values: Floats) -> Floats:
-    """Sum of the values of each answer, shapes (X, S) -> (X, answers). Answer -1 is ignored."""
-    count = int(answer.max(initial=0)) + 1
-    has_answer = answer >= 0
-    places = (np.maximum(answer, 0) + count * np.arange(len(answer))[:, None])[has_answer]
-    sums = np.bincount(places, weights=values[has_answer], minlength=count * len(answer))
-    return sums.reshape(len(answer), count).astype(np.float64)
-
-
-def _vote(answers: Ints, weights: Floats, worth: Floats, known: Bools) -> Floats:
-    """Mean worth of the winners of each subset of S candidates, shape (p, D). A subset without a vote has 0.
-
-    Args:
-        answers: Answers, shape (p, D, S). -1 without one.
-        weights: Weights of the votes, shape (p, D, S).
-        worth: Worth of each answer, shape (p, C).
-        known: Subsets with a label, shape (p, D). Without one, it is unknown whether an answer was right.
-    """
-    num_pools, num_draws, size = answers.shape
-    by_answer = _sum_by_answer(answers.reshape(-1, size), weights.reshape(-1, size))
-    totals = np.zeros((num_pools, num_draws, worth.shape[1]))
-    totals[:, :, : by_answer.shape[1]] = by_answer.reshape(num_pools, num_draws, -1)
-    top = totals.max(axis=2, keepdims=True)
-    winners = (totals >= top * (1 - 1e-12)) & (top > 0)
-    valued = winners & ~np.isnan(worth)[:, None]
-    number = valued.sum(axis=2)
-    sums = np.where(valued, worth[:, None], 0.0).sum(axis=2)
-    values = np.divide(sums, number, where=number > 0, out=np.full(sums.shape, math.nan))
-    return np.where(known, np.where(winners.any(axis=2), values, 0.0), math.nan)
-
-
-def _mean_of_draws(values: Floats) -> Floats:
-    """Mean of values that are not NaN, shapes (p, D) -> (p,)."""
-    return mean_of_known(values.T)
 
 
 MAX_SUBSETS = 40
@@ -273,7 +133,6 @@ class EnsembleSize:
     num_possible: int
     pass_at_1: Estimate
     worst: float | None
-    """pass@1 of the worst subset."""
     best: float | None
     pair_accuracy: Estimate
     predicted_pair_accuracy: float | None

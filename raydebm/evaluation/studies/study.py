@@ -1,6 +1,7 @@
-"""All results about one task and one pool for a report: the evaluation and all studies."""
+"""All results about one task and one pool for a report: description of the pool, evaluation, and all studies."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
@@ -12,25 +13,140 @@ from raydebm.decision.table import PoolTable
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.json_results import JsonResults
-from raydebm.evaluation.studies.generators import GeneratorRow, PoolKind, energy_spread, generator_rows, pool_kinds
-from raydebm.evaluation.studies.overview import (
-    PoolExample,
-    PoolOverview,
-    TrainingPool,
-    example_of,
-    overview,
-    training_pool,
-)
+from raydebm.evaluation.studies.generators import BEST_SHARE, GeneratorRow, energy_spread, generator_rows
 from raydebm.evaluation.studies.scorers import Agreement, RatedPicks, judge_agreement, rated_picks
 from raydebm.evaluation.studies.sizes import EnsembleSize, PoolSize, ensemble_sizes, pool_sizes
-from raydebm.evaluation.studies.two_terms import (
-    Decomposition,
-    LambdaRow,
-    VariancePartition,
-    decomposition,
-    lambda_sweep,
-    variance_partition,
-)
+from raydebm.evaluation.studies.two_terms import Decomposition, VariancePartition, decomposition, variance_partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolOverview:
+    num_problems: int
+    fewest: int
+    most: int
+    generators: tuple[str, ...]
+    accuracy: Estimate
+    mean_violation: Estimate
+    mixed: Estimate
+    """Share of problems with both a correct and an incorrect candidate. Selection matters only for these."""
+    solvable: Estimate
+    """Share of problems with at least one correct candidate (oracle)."""
+    prompt_characters: float
+    text_characters: float | None
+    constraints: dict[str, int]
+    difficulties: dict[str, int]
+
+    @property
+    def size(self) -> str:
+        """Number of candidates per problem, in words."""
+        return str(self.most) if self.fewest == self.most else f"{self.fewest} to {self.most}"
+
+
+def overview(pools: PoolTable, bootstrap: Bootstrap) -> PoolOverview:
+    """Describe pools: sizes, random accuracy, oracle, and share of problems where selection matters."""
+    chance = pools.by_chance()
+    best = np.where(pools.labelled, pools.any(pools.correct == 1), np.nan)
+    mixed = np.where(np.isnan(chance), np.nan, (chance > 0) & (chance < 1))
+    return PoolOverview(
+        num_problems=pools.num_pools,
+        fewest=int(pools.sizes.min()),
+        most=int(pools.sizes.max()),
+        generators=pools.authors,
+        accuracy=bootstrap.proportion(chance),
+        mean_violation=bootstrap.mean(pools.mean_of(pools.violation)),
+        mixed=bootstrap.proportion(mixed),
+        solvable=bootstrap.proportion(best),
+        prompt_characters=float(np.mean([len(problem.prompt) for problem in pools.problems])),
+        text_characters=float(pools.length.mean()) if len(pools.length) else None,
+        constraints={name: int((~np.isnan(column)).sum()) for name, column in sorted(pools.broken.items())},
+        difficulties=dict(sorted(Counter(problem.difficulty for problem in pools.problems).items())),
+    )
+
+
+MAX_RESAMPLES = 500
+"""Maximum number of resamples. A training pool is large: more resamples cost memory and change no printed digit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPool:
+    """Labelled candidates of the training problems, including validation, as in the paper's data tables."""
+
+    num_problems: int
+    accuracy: Estimate
+    by_generator: dict[str, Estimate]
+    """Share correct by generator, mean over problems."""
+    best_quarter: dict[str, Estimate]
+    """Share of each generator's candidates among the best quarter of their pool. Empty without violation scores."""
+    num_all_correct: int
+
+
+def training_pool(pools: PoolTable, *, num_bootstrap: int, seed: int) -> TrainingPool | None:
+    """Quality of the candidates by generator. None without pools."""
+    if not pools.num_pools:
+        return None
+    num_problems = pools.num_pools
+    bootstrap = Bootstrap.of(num_problems, num_bootstrap=min(num_bootstrap, MAX_RESAMPLES), seed=seed)
+    within = {name: pools.author_of_row == index for index, name in enumerate(pools.authors)}
+    best = np.where(np.isnan(pools.violation), np.nan, pools.lowest_share(BEST_SHARE))
+    return TrainingPool(
+        num_problems=num_problems,
+        accuracy=bootstrap.proportion(pools.by_chance()),
+        by_generator={name: bootstrap.proportion(pools.by_chance(mask)) for name, mask in within.items()},
+        best_quarter={name: bootstrap.proportion(pools.mean_of(best, mask)) for name, mask in within.items()}
+        if not np.isnan(best).all()
+        else {},
+        num_all_correct=int((pools.by_chance() == 1).sum()),
+    )
+
+
+EXCERPT = 240
+"""Length of a text's excerpt in an example, in characters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolExample:
+    """Problem and its selection by E, as one-line excerpts."""
+
+    problem_id: str
+    prompt: str
+    text: str
+    """End of the candidate, where the answer is."""
+    generator: str
+    correct: bool | None
+    violation: float | None
+    """Violation score of the label. None if the task has none."""
+    energy: float
+
+
+def example_of(pools: PoolTable, *, lambda_: float) -> PoolExample | None:
+    """First pool with right and wrong candidates, else the first with a selection by E. None without energies.
+
+    The choice is independent of the selection's correctness.
+    """
+    picked = pools.select(lambda_)
+    is_mixed = pools.any(pools.correct == 1) & pools.any(pools.correct == 0)
+    chosen = [pool for mixed in (True, False) for pool in np.flatnonzero((is_mixed == mixed) & (picked >= 0))]
+    if not chosen:
+        return None
+    problem, row = pools.problems[chosen[0]], picked[chosen[0]]
+    best, correct, violation = pools.candidates[row].candidate, float(pools.correct[row]), float(pools.violation[row])
+    return PoolExample(
+        problem_id=problem.problem_id,
+        prompt=_excerpt(problem.prompt),
+        text=_excerpt(best.text or "", from_end=True),
+        generator=best.generator,
+        correct=None if math.isnan(correct) else correct == 1.0,
+        violation=None if math.isnan(violation) else violation,
+        energy=float(pools.energy(lambda_)[row]),
+    )
+
+
+def _excerpt(text: str, *, from_end: bool = False) -> str:
+    line = " ".join(text.split())
+    if len(line) <= EXCERPT:
+        return line
+    return "... " + line[-EXCERPT:] if from_end else line[:EXCERPT] + " ..."
+
 
 NUM_BINS = 32
 MAX_RIDGES = 8
@@ -51,31 +167,23 @@ class Ridge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """Training data and results of a scorer."""
-
     num_usable: int
     """Problems with pairs, including validation."""
     num_pairs: int
     losses: tuple[float, ...]
     """Lowest validation loss of each adapter. Empty without validation."""
     num_epochs: tuple[int, ...]
-    """Epochs of each adapter until it stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """Description of a study's pool and scorer."""
-
     name: str = ""
     """Name of the pool, such as ``validation plans, nine models``. Default: the evaluation's title."""
     backbone: str = ""
-    """Backbone of the scorer. Empty if unknown."""
     num_train: int | None = None
-    """Number of training problems of the scorer. None if unknown."""
     repaired: bool = False
     """Whether the scorer's heads were refitted by ``raydebm confounding --repair`` (the paper's DFR)."""
     notes: tuple[str, ...] = ()
-    """Caveats printed with the figures."""
     data: str = ""
     """File or folder of the test problems. Empty for the task's own data set."""
     models: Mapping[str, str] = field(default_factory=dict)
@@ -98,32 +206,22 @@ class StudyResults(Subject, JsonResults):
     """Standard deviation over generators of the mean mu of correct candidates."""
     ensemble_sizes: tuple[EnsembleSize, ...]
     pool_sizes: tuple[PoolSize, ...]
-    pool_kinds: tuple[PoolKind, ...]
-    lambdas: tuple[LambdaRow, ...]
     decomposition: Decomposition | None
     variance: VariancePartition | None
     """Partition of sigma squared. None if constraints are constant within every problem."""
     judges: tuple[Agreement, ...]
     rated: tuple[RatedPicks, ...]
-    """Ratings of our selections and of the oracle's by other scorers."""
     ridges: tuple[Ridge, ...]
     training: TrainingPool | None
-    """Candidates of the training problems. None if they were not given."""
     example: PoolExample | None
-    """Problem and its selection in words. None without energies."""
 
     @property
     def task(self) -> str:
-        """Name of the task."""
         return self.evaluation.task
 
 
 def study(
-    evaluation: Evaluation,
-    pools: PoolTable,
-    *,
-    subject: Subject = Subject(),
-    train: PoolTable | None = None,
+    evaluation: Evaluation, pools: PoolTable, *, subject: Subject = Subject(), train: PoolTable | None = None
 ) -> StudyResults:
     """Study an evaluated pool: data, generators, ensemble, the two terms, and thresholds.
 
@@ -146,9 +244,7 @@ def study(
         ensemble_sizes=ensemble_sizes(
             pools, lambda_=lambda_, bootstrap=bootstrap, seed=seed, theory=evaluation.theory, trained=trained
         ),
-        pool_sizes=pool_sizes(pools, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
-        pool_kinds=pool_kinds(pools, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
-        lambdas=lambda_sweep(pools, bootstrap=bootstrap, chosen=lambda_),
+        pool_sizes=pool_sizes(pools, lambda_=lambda_, bootstrap=bootstrap),
         decomposition=decomposition(pools, lambda_=lambda_, bootstrap=bootstrap, seed=seed),
         variance=variance_partition(pools, lambda_=lambda_, bootstrap=bootstrap),
         judges=judge_agreement(pools, bootstrap),

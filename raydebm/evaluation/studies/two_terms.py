@@ -1,7 +1,6 @@
-"""Effects of the two terms of E = mu + lambda * E_constraint: a sweep of lambda, and the agreement of their picks."""
+"""The two terms of E = mu + lambda * E_constraint: agreement of their picks, and whose variance is sigma."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,21 +11,11 @@ from raydebm.energy import total_energies
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for
 
-LAMBDAS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 MAX_POINTS = 2500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LambdaRow:
-    lambda_: float
-    pass_at_1: Estimate
-    mean_violation: Estimate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyPoint:
-    """One candidate in the plane of the two terms."""
-
     mu: float
     penalty: float
     correct: bool | None
@@ -49,26 +38,6 @@ class Decomposition:
     points: tuple[EnergyPoint, ...]
     """Random sample of the parsed, scored candidates, and every selected one."""
     num_candidates: int
-    """Number of parsed and scored candidates."""
-
-
-def lambda_sweep(
-    pools: PoolTable, *, bootstrap: Bootstrap, lambdas: Sequence[float] = LAMBDAS, chosen: float = 1.0
-) -> tuple[LambdaRow, ...]:
-    """One row per lambda, including the chosen one."""
-    if pools.num_members == 0:
-        return ()
-    rows = []
-    for lambda_ in sorted({*lambdas, chosen}):
-        picked = pools.select(lambda_)
-        rows.append(
-            LambdaRow(
-                lambda_=lambda_,
-                pass_at_1=bootstrap.proportion(pools.correct_at(picked)),
-                mean_violation=bootstrap.mean(pools.violation_at(picked)),
-            )
-        )
-    return tuple(rows)
 
 
 def decomposition(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Decomposition | None:
@@ -124,7 +93,6 @@ class VariancePartition:
     identity_error: float
     """Largest difference between sigma and the adapters' spread of E, in energy units. Rounding only."""
     variance: Estimate
-    """Mean sigma squared."""
     quality: Estimate
     """Share of the variance in the part independent of E_constraint."""
     constraint: Estimate

@@ -15,7 +15,7 @@ from raydebm.cpus import usable_cpus
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.confounding.refit import RepairText
 from raydebm.evaluation.confounding.repair_report import RepairData, RepairReport, repair
-from raydebm.evaluation.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_steps
+from raydebm.evaluation.confounding.report import ConfoundingReport, ConfoundingSettings, confounding_steps
 from raydebm.evaluation.confounding.swap import SwapInputs, style_swaps
 from raydebm.pipeline.ray.placement import cluster_nodes, share_of
 from raydebm.pipeline.ray.session import get_or_raise, is_own_cluster
@@ -94,13 +94,14 @@ def _confounding(
         scorer = extractor.scorer(folder)
         if recipe.confounding.swap:
             yield f"style swap: rewriting correct answers of {', '.join(recipe.confounding.swap)}"
-        sources = Sources(scorer=scorer, features=extractor.joined, swaps=style_swaps(swap, scorer))
         yield from confounding_steps(
             _as_trained(swap.test, recipe),
-            sources=sources,
             settings=settings,
             validation=_as_trained(swap.validation, recipe),
-            scorer=name,
+            name=name,
+            scorer=scorer,
+            features=extractor.joined,
+            swaps=style_swaps(swap, scorer),
         )
 
 

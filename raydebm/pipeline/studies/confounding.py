@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.confounding.repair_report import RepairReport
-from raydebm.evaluation.confounding.report import ConfoundingReport, ConfoundingSettings, Sources, confounding_report
+from raydebm.evaluation.confounding.report import ConfoundingReport, ConfoundingSettings, confounding_steps
 from raydebm.evaluation.confounding.swap import SwapInputs, swap_keys
 from raydebm.evaluation.stats.json_results import command_line, versions
 from raydebm.generators import Secret
@@ -19,13 +19,14 @@ from raydebm.pipeline.runner import Pipeline
 
 def screen_of(context: StageContext, pools: PoolTable, validation: PoolTable) -> ConfoundingReport:
     """Signs of a shortcut in the energies alone; needs no encoder."""
-    return confounding_report(
+    *_, report = confounding_steps(
         pools.with_trained_labels(),
-        sources=Sources(),
         settings=settings_of(context),
         validation=validation.with_trained_labels(),
-        scorer=context.name,
+        name=context.name,
     )
+    assert isinstance(report, ConfoundingReport)
+    return report
 
 
 def settings_of(context: StageContext) -> ConfoundingSettings:

@@ -13,7 +13,7 @@ from raydebm.config import Recipe
 from raydebm.errors import ConfigError
 from raydebm.evaluation.confounding.repair_report import RepairReport, repair_texts
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
-from raydebm.pipeline.pools import later_passes
+from raydebm.pipeline.pools import evaluated_pools, later_passes
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.energies import make_energies
 from raydebm.pipeline.studies.children import share_scores
@@ -87,12 +87,7 @@ def run_of_scorer(pipeline: Pipeline, recipe: Recipe) -> Pipeline:
 
 
 def _texts(context: StageContext, split: str) -> list["RepairText"]:
-    return repair_texts(
-        {problem.problem_id: problem for problem in context.problems_of(split)},
-        context.run.candidates(),
-        {label.candidate_id: label for label in context.run.labels()},
-        reasoning=context.recipe.scorer.reasoning,
-    )
+    return repair_texts(evaluated_pools(context, split).as_scored(context.recipe.scorer.reasoning))
 
 
 def ensure_repaired(pipeline: Pipeline) -> None:

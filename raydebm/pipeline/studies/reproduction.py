@@ -14,14 +14,9 @@ import numpy as np
 
 from raydebm.config import EormBaseline, JudgeBaseline
 from raydebm.decision.table import PoolTable
-from raydebm.evaluation.confounding.report import ConfoundingReport, spread_table
-from raydebm.evaluation.paper.reproduction import (
-    Picks,
-    Reproduction,
-    ReproductionSection,
-    reproduction,
-    write_reproduction,
-)
+from raydebm.evaluation.confounding.report import ConfoundingReport, generator_table, spread_table
+from raydebm.evaluation.paper.reproduction import Reproduction, reproduction, write_reproduction
+from raydebm.evaluation.report.document import Chapter
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
@@ -273,27 +268,19 @@ def _share_of_wrong_answers(pipeline: Pipeline) -> dict[str, Estimate]:
     return {"wrong answers among incorrect programs": bootstrap.ratio(*numbers)}
 
 
-def _section(report: ConfoundingReport) -> ReproductionSection:
-    return ReproductionSection(
-        title=f"Confounding: {report.scorer}", text=report.summary(), tables=tuple(report.tables())
-    )
+def _section(report: ConfoundingReport) -> Chapter:
+    return Chapter(title=f"Confounding: {report.scorer}", paragraphs=(report.summary(),), tables=tuple(report.tables()))
 
 
-def _repair_section(before: ConfoundingReport, after: ConfoundingReport) -> ReproductionSection:
-    """Screens of a scorer before and after its repair, and the authors of the selections."""
+def _repair_section(before: ConfoundingReport, after: ConfoundingReport) -> Chapter:
+    """Screens and picks of a scorer before and after its repair."""
     screens = {"before": before.screen, "after": after.screen}
-    return ReproductionSection(
+    warnings = f"Warnings of the screen: {len(before.screen.warnings())} before, {len(after.screen.warnings())} after."
+    return Chapter(
         title=f"Before and after the repair: {before.scorer}",
-        text=f"Warnings of the screen: {len(before.screen.warnings())} before, {len(after.screen.warnings())} after.",
-        tables=(spread_table(screens),),
-        picks=(
-            Picks(
-                title=f"Picks before and after the repair: {before.scorer}",
-                shares={
-                    when: {row.generator: row.pick_share.value or 0.0 for row in screen.generators}
-                    for when, screen in screens.items()
-                },
-                share_of_correct={row.generator: row.correct_share.value or 0.0 for row in before.screen.generators},
-            ),
+        paragraphs=(warnings,),
+        tables=(
+            spread_table(screens),
+            *(generator_table(screen, title=f"Generators {when} the repair") for when, screen in screens.items()),
         ),
     )

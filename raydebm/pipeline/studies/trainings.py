@@ -15,8 +15,13 @@ from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.results.entries import entry_of, loop_entries, outcome_values
 from raydebm.evaluation.results.evaluation import Evaluation, selectors_of
 from raydebm.evaluation.stats.json_results import command_line
-from raydebm.evaluation.trainings.training_summary import Training, TrainingFacts, TrainingSummary, summarise
-from raydebm.evaluation.trainings.trainings_report import write_summary
+from raydebm.evaluation.trainings import (
+    Training,
+    TrainingFacts,
+    TrainingSummary,
+    summarise,
+    write_summary,
+)
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, recorded_pools, texts_read_of
 from raydebm.pipeline.runner import Pipeline

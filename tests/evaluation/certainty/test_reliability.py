@@ -2,12 +2,7 @@ import numpy as np
 import pytest
 from hand_made import table_of
 
-from raydebm.evaluation.certainty.reliability import (
-    fitted,
-    reliability,
-    sigma_bins,
-    trust,
-)
+from raydebm.evaluation.certainty.reliability import fitted, reliability, sigma_bins, trust
 from raydebm.evaluation.stats.intervals import Bootstrap
 
 

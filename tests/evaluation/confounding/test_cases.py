@@ -6,7 +6,7 @@ import pytest
 from hand_made import table_of
 
 from raydebm.evaluation.confounding.cases import case_studies, case_tables
-from raydebm.evaluation.confounding.report import ConfoundingSettings, Sources, confounding_report
+from raydebm.evaluation.confounding.report import ConfoundingSettings, confounding_steps
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_without_a_case_there_is_no_table_of_them(make_pool):
 
 
 def test_the_report_has_them_as_strict_json(pools):
-    report = confounding_report(pools, sources=Sources(), settings=ConfoundingSettings(lambda_=1.0))
+    (report,) = confounding_steps(pools, settings=ConfoundingSettings(lambda_=1.0))
     parsed = json.loads(json.dumps(report.to_json()["cases"], allow_nan=False))
     assert [case["problem_id"] for case in parsed["cases"]] == ["d", "a"]
     assert "Wrong selections where a right answer was there" in [table.title for table in report.tables()]

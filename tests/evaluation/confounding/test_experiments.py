@@ -8,15 +8,9 @@ import pytest
 from hand_made import table_of
 
 from raydebm.errors import PoolError, ScoringError
-from raydebm.evaluation.confounding.experiments import ProbeData, probes, rescored, style_ablation, variants
-from raydebm.evaluation.confounding.report import (
-    ConfoundingReport,
-    ConfoundingSettings,
-    Sources,
-    confounding_report,
-    confounding_steps,
-)
-from raydebm.evaluation.confounding.swap import Rewriter, SwapSettings, style_swap
+from raydebm.evaluation.confounding.experiments import probes, rescored, style_ablation, variants
+from raydebm.evaluation.confounding.report import ConfoundingReport, ConfoundingSettings, confounding_steps
+from raydebm.evaluation.confounding.swap import MAX_PROBLEMS, Rewriter, style_swap
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.generators.requests import answered, unanswered
 from raydebm.records import Label, Verdict
@@ -119,28 +113,30 @@ def test_pools_under_another_scorer(pools):
     assert np.isnan(pools.mu).all()
 
 
-def probe_data(*, num_problems=30, tells_writer):
-    """Four candidates a problem by two writers; the first feature is the writer or noise, the second correctness."""
+def probed(make_pool, *, tells_writer, writers="aabb"):
+    """Four candidates of 30 problems; the first feature is the writer or noise, the second correctness."""
     random = np.random.default_rng(3)
-    rows = [(f"p{problem}", name, label) for problem in range(num_problems) for name in "ab" for label in (0, 1)]
-    noise = random.normal(size=(len(rows), 3))
-    writer = np.array([1.0 if name == "a" else -1.0 for _, name, _ in rows])
-    correct = np.array([float(label) for _, _, label in rows])
-    features = noise + np.stack([3 * writer * tells_writer, 6 * correct, np.zeros(len(rows))], axis=1)
-    return ProbeData(
-        features=features.astype(np.float32),
-        problem_ids=[problem for problem, _, _ in rows],
-        generators=[name for _, name, _ in rows],
-        correct=correct,
-        num_chars=random.permutation(len(rows)).astype(float),
+    lengths = 1 + random.permutation(120)
+    pools = table_of(
+        make_pool(
+            *[
+                (place % 2, {"generator": name, "text": "x" * lengths[4 * problem + place]})
+                for place, name in enumerate(writers)
+            ],
+            problem_id=f"p{problem:02d}-",
+        )
+        for problem in range(30)
     )
+    writer = np.where(pools.is_by("a"), 3.0, -3.0) * tells_writer
+    features = random.normal(size=(120, 3)) + np.stack([writer, 6 * pools.correct, np.zeros(120)], axis=1)
+    return {row.target: row for row in probes(pools, np.arange(120), features.astype(np.float32), num_bootstrap=200)}
 
 
 @pytest.mark.parametrize(
     ("tells_writer", "low", "high"), [(True, 0.9, 1.0), (False, 0.25, 0.7)], ids=["told", "hidden"]
 )
-def test_a_probe_finds_the_writer_exactly_when_the_features_tell(tells_writer, low, high):
-    rows = {row.target: row for row in probes(probe_data(tells_writer=tells_writer), num_bootstrap=200)}
+def test_a_probe_finds_the_writer_exactly_when_the_features_tell(make_pool, tells_writer, low, high):
+    rows = probed(make_pool, tells_writer=tells_writer)
 
     for target in ("generator", "generator (correct answers)"):
         assert low <= rows[target].accuracy.value <= high
@@ -149,41 +145,35 @@ def test_a_probe_finds_the_writer_exactly_when_the_features_tell(tells_writer, l
     assert rows["longer than the problem's median answer"].accuracy.value < 0.7
 
 
-def test_features_that_say_nothing_guess_the_commonest_writer():
+def test_features_that_say_nothing_guess_the_commonest_writer(make_pool):
     """Three of a problem's four answers are by ``a``; nothing else can be probed."""
-    data = ProbeData(
-        features=np.zeros((40, 1), np.float32), problem_ids=[f"p{row // 4}" for row in range(40)],
-        generators=["a", "a", "a", "b"] * 10, correct=np.full(40, np.nan), num_chars=np.ones(40),
-    )  # fmt: skip
+    pools = table_of(
+        make_pool(*((None, {"generator": name}) for name in "aaab"), problem_id=f"p{index}-") for index in range(10)
+    )
 
-    (row,) = probes(data, num_bootstrap=100)
+    (row,) = probes(pools, np.arange(40), np.zeros((40, 1), np.float32), num_bootstrap=100)
 
     assert (row.accuracy.value, row.majority, row.lift.value) == (0.75, 0.75, 0.0)
     assert (row.num_classes, row.num_candidates) == (2, 40)
 
 
-def test_a_target_with_one_class_is_left_out():
-    data = probe_data(tells_writer=True)
-    same = ProbeData(
-        features=data.features,
-        problem_ids=data.problem_ids,
-        generators=["a"] * len(data.generators),
-        correct=data.correct,
-        num_chars=data.num_chars,
+def test_a_guess_at_the_writer_knows_who_answered_the_problem(make_pool):
+    """``a`` is commonest; five problems are answered by ``b`` alone, whose answers a guess by problem names."""
+    names = ["aaa"] * 5 + ["bb"] * 5
+    pools = table_of(
+        make_pool(*((None, {"generator": name}) for name in each), problem_id=f"p{index}-")
+        for index, each in enumerate(names)
     )
 
-    assert [row.target for row in probes(same, num_bootstrap=50)] == [
-        "longer than the problem's median answer",
-        "correct",
-    ]
+    (row,) = probes(pools, np.arange(25), np.zeros((25, 1), np.float32), num_bootstrap=100)
+
+    assert row.majority == 1.0
 
 
-def test_columns_of_different_lengths_are_refused():
-    with pytest.raises(PoolError, match="one value of each kind"):
-        ProbeData(
-            features=np.zeros((2, 1), dtype=np.float32), problem_ids=["p"], generators=["a"], correct=np.ones(2),
-            num_chars=np.ones(2),
-        )  # fmt: skip
+def test_a_target_with_one_class_is_left_out(make_pool):
+    rows = probed(make_pool, tells_writer=True, writers="aaaa")
+
+    assert list(rows) == ["longer than the problem's median answer", "correct"]
 
 
 class RuleGenerator:
@@ -212,16 +202,9 @@ def check(problem, candidate):
     return Label(candidate_id=candidate.candidate_id, problem_id=problem.problem_id, verdict=verdict)
 
 
-def swapped(pools, rewriters, **settings):
+def swapped(pools, rewriters):
     return asyncio.run(
-        style_swap(
-            pools,
-            rewriters,
-            source="fancy",
-            scorer=RuleScorer(likes_headings),
-            check=check,
-            settings=SwapSettings(num_bootstrap=100, **settings),
-        )
+        style_swap(pools, rewriters, source="fancy", scorer=RuleScorer(likes_headings), check=check, num_bootstrap=100)
     )
 
 
@@ -250,12 +233,22 @@ def test_only_rewritings_that_are_still_correct_count(make_pool, pools):
 def test_examples_of_a_style_are_shown_when_someone_else_rewrites(pools):
     other = RuleGenerator("m", lambda text: "4")
 
-    swapped(pools, [Rewriter(style="plain", generator=other, examples=("Look: 7",))], max_problems=1)
+    swapped(pools, [Rewriter(style="plain", generator=other, examples=("Look: 7",))])
 
     content = other.requests[0].messages[-1]["content"]
     assert "Example 1:\nLook: 7" in content
     assert "these examples" in content
-    assert len(other.requests) == 1
+
+
+def test_at_most_forty_answers_are_rewritten(make_pool):
+    pools = table_of(
+        make_pool((1, {"generator": "fancy", "text": "4"}), problem_id=f"p{index:02d}-") for index in range(42)
+    )
+    writer = RuleGenerator("m", lambda text: "4")
+
+    swapped(pools, [Rewriter(style="plain", generator=writer)])
+
+    assert len({request.problem_id for request in writer.requests}) == len(writer.requests) == MAX_PROBLEMS == 40
 
 
 def test_a_source_without_a_correct_answer_has_nothing_to_swap(make_pool):
@@ -268,14 +261,10 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
     scorer = RuleScorer(likes_headings)
     plain = RuleGenerator("plain-model", lambda text: text.removeprefix("## "))
     swaps = (swapped(pools, [Rewriter(style="plain", generator=plain)]),)
-    sources = Sources(
-        scorer=scorer,
-        features=lambda texts: np.array([[float("##" in text), float("4" in text)] for _, text in texts], "float32"),
-        swaps=swaps,
-    )
 
-    report = confounding_report(
-        rescored(pools, scorer), sources=sources, validation=pools, scorer="rule",
+    *_, report = confounding_steps(
+        rescored(pools, scorer), validation=pools, name="rule", scorer=scorer, swaps=swaps,
+        features=lambda texts: np.array([[float("##" in text), float("4" in text)] for _, text in texts], "float32"),
         settings=ConfoundingSettings(
             lambda_=1.0, task="toy", num_bootstrap=100, max_ablation_problems=3, max_probe_texts=20
         ),
@@ -303,10 +292,12 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
 
 def test_a_line_goes_before_each_step_that_takes_long(pools):
     scorer = RuleScorer(likes_headings)
-    sources = Sources(scorer=scorer, features=lambda texts: np.zeros((len(texts), 1), "float32"))
     settings = ConfoundingSettings(lambda_=1.0, num_bootstrap=100, max_ablation_problems=3)
 
-    *lines, report = confounding_steps(rescored(pools, scorer), sources=sources, settings=settings)
+    *lines, report = confounding_steps(
+        rescored(pools, scorer), settings=settings, scorer=scorer,
+        features=lambda texts: np.zeros((len(texts), 1), "float32"),
+    )  # fmt: skip
 
     assert lines == [
         "linear probes: reading the features of the answers to 6 problems",
@@ -316,10 +307,8 @@ def test_a_line_goes_before_each_step_that_takes_long(pools):
 
 
 def test_a_report_without_a_scorer_has_the_screen_and_the_selections_alone(pools):
-    report = confounding_report(
-        rescored(pools, RuleScorer(likes_headings)),
-        sources=Sources(),
-        settings=ConfoundingSettings(lambda_=1.0, num_bootstrap=100),
+    (report,) = confounding_steps(
+        rescored(pools, RuleScorer(likes_headings)), settings=ConfoundingSettings(lambda_=1.0, num_bootstrap=100)
     )
 
     assert (report.ablation, report.probes, report.swaps) == ((), (), ())
@@ -332,6 +321,6 @@ def test_a_report_without_a_scorer_has_the_screen_and_the_selections_alone(pools
 
 def test_without_a_pick_there_is_no_figure(make_pool):
     pools = table_of(make_pool((0, {"generator": "a"}), (0, {"generator": "b"})))
-    report = confounding_report(pools, sources=Sources(), settings=ConfoundingSettings(lambda_=1.0, num_bootstrap=100))
+    (report,) = confounding_steps(pools, settings=ConfoundingSettings(lambda_=1.0, num_bootstrap=100))
 
     assert "<svg" not in report.document().html()

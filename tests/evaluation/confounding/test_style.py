@@ -158,15 +158,7 @@ def test_no_text_breaks_a_rewriting(text):
 
 
 @pytest.mark.parametrize(
-    "piece",
-    [
-        "\\frac{",
-        "```\n",
-        "/*",
-        '"""\n',
-        "if __name__ == '__main__':\n ",
-        "sys.stdout.write(",
-    ],
+    "piece", ["\\frac{", "```\n", "/*", '"""\n', "if __name__ == '__main__':\n ", "sys.stdout.write("]
 )
 def test_degenerate_texts_take_no_time(piece):
     """In proportion to the length it is a second of this process' own time; by its square it would be many minutes."""

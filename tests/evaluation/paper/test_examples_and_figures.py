@@ -116,9 +116,7 @@ def drawn_titles(make_pool):
     config = EvaluationConfig(num_bootstrap=100)
     study = hand_made.studied(pools, pools, policy=Policy(), config=config, task="gsm8k", name="sums")
     matrix = transfer(
-        [ScoredRun(source="GSM8K (MB)", target="GSM8K", pools=table_of(pools))],
-        title="Transfer",
-        num_bootstrap=9,
+        [ScoredRun(source="GSM8K (MB)", target="GSM8K", pools=table_of(pools))], title="Transfer", num_bootstrap=9
     )
     return {
         plate.title for part in document(reproduction([study], transfers=[matrix])).chapters for plate in part.plates

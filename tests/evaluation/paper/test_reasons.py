@@ -62,7 +62,7 @@ def questions(make_pool):
             "GSM8K (MB)", "K&K",
             "the pool of K&K was not scored by the scorer of GSM8K; `raydebm reproduce --transfer` does so",
         ),
-        ("GSM8K (DB)", "K&K", "no scorer of GSM8K with a DeBERTa-v3 backbone was given; its training needs a GPU"),
+        ("GSM8K (DB)", "K&K", "no scorer with a DeBERTa-v3 backbone was given; its training needs a GPU"),
     ],
 )  # fmt: skip
 def test_an_empty_cell_of_transfer_says_what_is_missing(puzzles, questions, row, column, reason):

@@ -10,8 +10,7 @@ from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import Promise
 from raydebm.evaluation.report.evaluation_report import document
-from raydebm.evaluation.report.evaluation_tables import main_table, selector_table
-from raydebm.evaluation.report.headline import facts, lead, main_rows, sentences
+from raydebm.evaluation.report.evaluation_tables import facts, lead, main_rows, main_table, selector_table, sentences
 from raydebm.evaluation.results.entries import LoopSummary
 from raydebm.evaluation.results.evaluation import EvaluationInputs, TextsRead, evaluate
 from raydebm.evaluation.stats.intervals import Estimate

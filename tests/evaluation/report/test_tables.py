@@ -1,6 +1,7 @@
 """Cells of the report's tables: numbers, units, signs, dashes, order and bold rows, all by hand."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hand_made import table_of
@@ -19,7 +20,7 @@ from raydebm.evaluation.results.entries import DifficultyRow
 from raydebm.evaluation.results.evaluation import EvaluationInputs, TextsRead, evaluate
 from raydebm.evaluation.stats.intervals import NOTHING, Estimate
 from raydebm.evaluation.stats.significance import Comparison
-from raydebm.evaluation.studies.scorers import VariantRow, VariantStudy
+from raydebm.evaluation.studies.scorers import Selected, VariantRow, VariantStudy
 from raydebm.evaluation.studies.study import study
 
 
@@ -233,12 +234,9 @@ def test_tables_of_a_study(plain, make_pool):
     sizes = by_title["Candidates per problem (N)"]
     assert sizes.headers[:4] == ("n", "energy (paper)", "mu only", "random")
     assert cells(sizes)[0][:4] == ("1", "50.0", "50.0", "50.0")
-    # Cut off: no finish reason is known. Both the selections and the correct candidates are g's.
-    assert row(by_title["Generators"], "g") == (
-        "g", "2", "0", "50.0", "0", "4", "-", "-", "100.0", "100.0", "0.00", "100.0",
-    )  # fmt: skip
-    lambdas = by_title["Lambda and the two terms"]
-    assert [cells(lambdas)[place][0] for place in lambdas.emphasised] == ["1"]
+    # Cut off: no finish reason is known.
+    assert row(by_title["Generators"], "g") == ("g", "2", "0", "50.0", "0", "4", "-", "-", "100.0", "0.00")
+    assert [each[1] for each in cells(by_title["The two terms"])] == ["1", "100.0", "100.0", "0.0"]
     assert row(by_title["The pool"], "candidates per problem")[1] == "2"
     assert row(by_title["The pool"], "problems with correct and incorrect ones, %")[1] == "100.0"
 
@@ -249,10 +247,10 @@ def evaluated_table(pool):
 
 
 def test_variants_without_violations_have_no_such_columns():
+    by_mu = Selected(pass_at_1=e(0.5), lift=NOTHING, mean_violation=NOTHING, sigma_auroc=e(0.6))
     one = VariantRow(
-        name="own", generators=("g", "h"), most=8, backbone="b", num_adapters=5, num_parameters=12000, by_mu=e(0.5),
-        by_energy=e(0.75), mu_violation=NOTHING, violation=NOTHING, sigma_auroc=e(0.6), variance=NOTHING,
-        constraint_share=NOTHING,
+        name="own", generators=("g", "h"), most=8, backbone="b", num_adapters=5, num_parameters=12000, by_mu=by_mu,
+        by_energy=replace(by_mu, pass_at_1=e(0.75)), variance=NOTHING, constraint_share=NOTHING,
     )  # fmt: skip
     (table,) = variant_tables(VariantStudy(title="Variants", rows=(one,), comparisons=()))
 

@@ -17,11 +17,7 @@ def entry(name, group):
 
 def test_no_two_comparisons_are_of_the_same_two_selectors():
     """The paper's rule is compared with every other selector, and the decision's selectors with the vote, too."""
-    entries = [
-        entry("majority vote", "baseline"),
-        entry("posterior", "decision"),
-        entry("energy (paper)", "paper"),
-    ]
+    entries = [entry("majority vote", "baseline"), entry("posterior", "decision"), entry("energy (paper)", "paper")]
 
     compared = comparisons(entries, Bootstrap.of(2, num_bootstrap=100, seed=0), 0)
 

@@ -60,9 +60,7 @@ def test_greedy_is_the_mean_over_generators_and_not_part_of_random(make_pool):
 
 def test_a_model_that_answers_once_is_a_selector_of_its_own_and_no_part_of_greedy(make_pool):
     pool = make_pool(
-        (0, {"generator": "g"}),
-        (0, {"generator": "g", "greedy": True}),
-        (1, {"generator": "opus", "greedy": True}),
+        (0, {"generator": "g"}), (0, {"generator": "g", "greedy": True}), (1, {"generator": "opus", "greedy": True})
     )
 
     assert (worth("single-shot opus", pool), worth("greedy", pool), worth("random", pool)) == (1.0, 0.0, 0.0)
@@ -219,9 +217,7 @@ def test_mu_only_is_the_papers_rule_with_lambda_0(make_pool):
 def test_energy_weighted_vote_lets_good_candidates_outvote_many(make_pool):
     """exp(0) = 1 against 2 exp(-1) = 0.74."""
     pool = make_pool(
-        (1, {"members": (0.0,), "key": "x"}),
-        (0, {"members": (1.0,), "key": "y"}),
-        (0, {"members": (1.0,), "key": "y"}),
+        (1, {"members": (0.0,), "key": "x"}), (0, {"members": (1.0,), "key": "y"}), (0, {"members": (1.0,), "key": "y"})
     )
 
     assert worth("energy-weighted vote", pool) == 1.0

@@ -43,12 +43,12 @@ def compared(several, single):
 
 def test_each_scorer_is_judged_on_its_own_candidates(compared):
     whole, alone = compared.rows
-    assert (whole.by_mu.value, alone.by_mu.value) == (1.0, 0.25)
+    assert (whole.by_mu.pass_at_1.value, alone.by_mu.pass_at_1.value) == (1.0, 0.25)
     assert (whole.generators, alone.generators) == (("gemma", "qwen-2.5-7b"), ("qwen-2.5-7b",))
 
 
 def test_a_single_adapter_has_no_sigma(compared):
-    assert compared.rows[1].sigma_auroc.value is None
+    assert compared.rows[1].by_mu.sigma_auroc.value is None
     assert variant_tables(compared)[0].rows[1][-2:] == ("-", "-")
 
 

@@ -1,1 +1,0 @@
-"""Several trainings of one recipe, by seeds and by folds: results and report."""
