@@ -102,32 +102,32 @@ def candidate(candidate_id, text, *, pass_index=1, problem_id="p", error="HTTP 5
     )
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def task():
     return ToyTask()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def problem():
     return Problem(task="toy", problem_id="p", prompt="6 x 7?")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_candidate():
     return candidate
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_source():
     return ScriptedSource
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_scorer():
     return TableScorer
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def checker(task):
     return TaskChecker(task)
 

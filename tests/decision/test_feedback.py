@@ -1,6 +1,6 @@
 import math
 
-from raydebm.decision.feedback import TAIL_CHARS, exemplar, feedback_messages
+from raydebm.decision.feedback import exemplar, feedback_messages
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.records import ConstraintReport, Energies, ScoredCandidate
 
@@ -36,17 +36,19 @@ def test_an_uncertain_answer_gets_quality_feedback(task, problem, make_candidate
 
 
 def test_an_answer_to_check_again_is_quoted_with_its_steps(task, problem, make_candidate):
-    _, shown, _ = feedback_messages(task, problem, scored(task, problem, make_candidate("c", "41!0.0")))
+    text = "41!0." + "0" * 8000
 
-    assert shown == {"role": "assistant", "content": "41!0.0"}  # rendered it would be 41
+    _, shown, _ = feedback_messages(task, problem, scored(task, problem, make_candidate("c", text)))
+
+    assert shown == {"role": "assistant", "content": "0" * 8000}  # its end; rendered it would be 41
 
 
 def test_a_reply_without_answer_is_quoted_by_its_end(task, problem, make_candidate):
-    text = "start" + "x" * TAIL_CHARS
+    text = "start" + "x" * 600
 
     _, shown, last = feedback_messages(task, problem, scored(task, problem, make_candidate("c", text)))
 
-    assert shown["content"] == "x" * TAIL_CHARS
+    assert shown["content"] == "x" * 600
     assert last["content"] == (
         "Your reply had no answer in the requested output format. Give your final answer in that format."
     )

@@ -149,6 +149,7 @@ def test_another_threshold_of_fields_voids_their_guarantee_alone():
     answers = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 50}
     policy = Policy(tau_field=0.8, field_guarantee=CERTIFIED, guarantee=answers)
 
+    assert Policy().changed({"tau_field": 0.95}).tau_field == 0.95
     assert policy.changed({"tau_field": 0.9}).field_guarantee["certified"]
     changed = policy.changed({"tau_field": 0.95})
     assert (changed.field_guarantee["certified"], changed.guarantee["certified"]) == (False, True)
@@ -240,6 +241,32 @@ def test_the_fit_learns_who_is_good_and_which_field_is_hard(fitted):
     assert model.skill("ann", "f5") < model.skill("ann", "f0")
     by_path = {path: fitted.fields.confidence[np.array(fitted.fields.paths) == path].mean() for path in ("f0", "f5")}
     assert by_path["f5"] < by_path["f0"]
+
+
+def test_a_rare_kind_of_field_counts_in_the_skill_over_all_kinds_alone():
+    """Ann is right on 12 totals, a kind of its own, and wrong on 3 tips, one that is too rare for it."""
+    pools = []
+    for number in range(12):
+        fields = {"total": number, **({"tip": 1} if number < 3 else {})}
+        verdicts = {path: path == "total" for path in fields}
+        pools.append(
+            LabelledPool(problem_id=str(number), candidates=[scored(str(number), fields)], worth=np.ones(1),
+                         fields=[verdicts])
+        )  # fmt: skip
+
+    model = fit_policy(
+        LabelledProblems(pools=pools, task="t", outcome="correct"), base=Policy(max_passes=1), config=DecisionConfig()
+    ).policy.fields
+
+    pooled = 12.5 / 16
+    overall = (12 + 10 * pooled) / 25
+    total = (12 + 50 * overall) / 62
+    assert model.skills == {
+        "ann": {
+            "": pytest.approx(math.log(overall / (1 - overall))), "total": pytest.approx(math.log(total / (1 - total)))
+        }
+    }  # fmt: skip
+    assert model.kinds.keys() == {"total"}
 
 
 def test_the_certified_threshold_is_the_policy_s_and_keeps_the_error(fitted):

@@ -178,9 +178,7 @@ def test_reason_when_nothing_could_be_selected_counts_the_causes():
     ("fields", "message"),
     [
         ({"theta_sigma": 1.5, "theta_abstain": 1.5}, "theta_sigma must be below theta_abstain, got 1.5 and 1.5"),
-        ({"theta_sigma": math.nan}, r"theta_sigma: .*number.* \(got nan\)"),
         ({"lambda_": -1.0}, r"lambda.*greater than or equal to 0 \(got -1\.0\)"),
-        ({"lambda_": math.inf}, r"lambda.*finite number \(got inf\)"),
         ({"signal": "best"}, r"signal: .*'selected', 'pool_mean' or 'equation' \(got 'best'\)"),
         ({"max_passes": 0}, r"max_passes: .*greater than or equal to 1 \(got 0\)"),
     ],
@@ -195,8 +193,6 @@ def test_policy_refuses_values_that_cannot_work(fields, message):
     [
         ({"theta": 1}, "unknown key.*theta; known: .*lambda.*"),
         ({"theta_sigma": "0.5"}, r"theta_sigma: .*valid number \(got '0\.5'\)"),
-        ({"max_passes": 1.5}, r"max_passes: .*valid integer \(got 1\.5\)"),
-        ({"lambda": True}, r"lambda: .*valid number \(got True\)"),
     ],
 )
 def test_policy_json_is_checked(value, message):
@@ -339,21 +335,13 @@ def test_a_promise_survives_thresholds_that_it_was_certified_for(policy, changes
 @pytest.mark.parametrize(
     "changes",
     [
-        {"tau_answer": 0.2},
         {"tau_answer": 0.4},
-        {"tau_answer": 0.55},
         {"tau_answer": 0.8},
         {"tau_accept": 0.4},
         {"tau_accept": 0.9},
-        {"tau_accept": 0.3},
         {"profile": "vote"},
-        {"rule": "paper"},
         {"lambda": 3.0},
-        {"max_passes": 1},
-        {"num_regenerate": 1},
         {"budget": 4},
-        {"deadline_ms": 100},
-        {"max_usd": 0.1},
         {"posterior": Posterior(weights={"energy": 1.0}, context_weights={}).to_json()},
     ],
     ids=str,
@@ -371,6 +359,14 @@ def test_with_waves_a_certified_threshold_must_leave_tau_accept_alone():
 
     assert waved.changed({"tau_answer": 0.5}).guarantee["certified"] is True
     assert waved.changed({"tau_answer": 0.8}).guarantee["certified"] is False
+
+
+def test_settings_are_keys_of_a_recipe_and_the_limits_that_are_set():
+    assert PROMISED.replaced(budget=4, lambda_=2.0, prices={"g": 1.0}).settings() == {
+        "rule": "posterior", "profile": "posterior", "lambda": 2.0, "signal": "selected", "theta_sigma": 0.8,
+        "theta_abstain": 1.5, "tau_accept": 0.6, "tau_answer": 0.3, "tau_field": 0.9, "max_passes": 2,
+        "num_regenerate": 8, "fresh_share": 0.0, "budget": 4,
+    }  # fmt: skip
 
 
 def test_the_posteriors_rule_needs_a_posterior():

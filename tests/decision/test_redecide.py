@@ -11,21 +11,18 @@ from hypothesis import strategies as st
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide, with_energies
-from raydebm.decision.sampling.checks import check_candidate
 from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import GenerationError
-from raydebm.records import Candidate, Decision, Energies, Problem, Sampling
-from raydebm.tasks.base import TaskDefaults
-from raydebm.tasks.constraints import Constraint, Finding
+from raydebm.records import Decision, Energies
 
 POLICY = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5, num_regenerate=2)
 SURE, UNSURE, HOPELESS = (-2.0, -2.0), (-3.0, -1.0), (-6.0, 0.0)
 """Sigma 0, 1 and 3; mu -2, -2 and -3."""
 
 
-@pytest.fixture
-def decided(task, problem, make_candidate, make_source, make_scorer, checker):
-    """Runs the real loop over scripted passes: lists of (id, text, members), or an exception."""
+@pytest.fixture(scope="session")
+def loop_over(task, problem, make_candidate, make_source, make_scorer, checker):
+    """Runs the real loop over scripted passes, lists of (id, text, members), or an exception."""
 
     def run(*passes, policy=POLICY):
         drawn = [
@@ -38,16 +35,17 @@ def decided(task, problem, make_candidate, make_source, make_scorer, checker):
             for index, script in enumerate(passes, start=1)
         ]
         members = {name: m for script in passes if isinstance(script, list) for name, _, m in script}
-        outcome = asyncio.run(
-            solve(
-                problem,
-                parts=Parts(task=task, source=make_source(*drawn), checker=checker, scorer=make_scorer(members)),
-                policy=policy,
-            )
-        )
-        return recorded_outcome(outcome, record_id="r", policy=policy)
+        parts = Parts(task=task, source=make_source(*drawn), checker=checker, scorer=make_scorer(members))
+        return asyncio.run(solve(problem, parts=parts, policy=policy))
 
     return run
+
+
+@pytest.fixture
+def decided(loop_over):
+    return lambda *passes, policy=POLICY: recorded_outcome(
+        loop_over(*passes, policy=policy), record_id="r", policy=policy
+    )
 
 
 def test_another_lambda_selects_another_candidate(decided):
@@ -173,10 +171,7 @@ TEXTS = st.sampled_from(["41", "42", "42!1", "43!0.5", "no number", "crash", Non
 MEMBERS = st.lists(st.one_of(st.floats(-5, 5), st.sampled_from([0.0, 1.0, math.nan])), min_size=2, max_size=2).map(
     tuple
 )
-PASS = st.one_of(
-    st.lists(st.tuples(TEXTS, MEMBERS), max_size=4),
-    st.just(GenerationError("endpoint is down")),
-)
+PASS = st.one_of(st.lists(st.tuples(TEXTS, MEMBERS), max_size=4), st.just(GenerationError("endpoint is down")))
 FIRST = st.lists(st.tuples(TEXTS, MEMBERS), max_size=4)
 LATER = st.lists(PASS, min_size=3, max_size=3)
 POLICIES = st.builds(
@@ -190,55 +185,21 @@ POLICIES = st.builds(
 )
 
 
-class Scripted:
-    def __init__(self, passes, task):
-        self.passes, self.task = passes, task
-
-    async def generate(self, problem, *, pass_index, messages, arrived, waves=None):
-        script = self.passes[pass_index - 1]
-        if isinstance(script, Exception):
-            raise script
-        return [
-            Candidate(
-                candidate_id=f"{pass_index}-{place}",
-                task="toy",
-                problem_id="p",
-                generator=f"g{place % 2}",
-                text=text,
-                error="HTTP 500" if text is None else None,
-                pass_index=pass_index,
-                sample_index=place // 2,
-                sampling=Sampling(),
-            )
-            for place, (text, _) in enumerate(script)
-        ]
-
-    async def check(self, problem, candidates):
-        return [check_candidate(self.task, problem, candidate) for candidate in candidates]
-
-    async def score(self, problem, candidates):
-        energies = []
-        for candidate in candidates:
-            pass_index, place = candidate.candidate_id.split("-")
-            members = self.passes[int(pass_index) - 1][int(place)][1]
-            broken = any(math.isnan(energy) for energy in members)
-            energies.append(None if broken else Energies(candidate_id=candidate.candidate_id, members=members))
-        return energies
-
-
-def run_loop(passes, policy, task):
-    script = Scripted(passes, task)
-    problem = Problem(task="toy", problem_id="p", prompt="6 x 7?")
-    return asyncio.run(
-        solve(problem, parts=Parts(task=task, source=script, checker=script, scorer=script), policy=policy)
-    )
+def named(*passes):
+    """The passes with ids of pass and place."""
+    return [
+        script
+        if isinstance(script, Exception)
+        else [(f"{index}-{place}", *drawn) for place, drawn in enumerate(script)]
+        for index, script in enumerate(passes, start=1)
+    ]
 
 
 @settings(max_examples=200, deadline=None)
 @given(first=FIRST, later=LATER, data=st.data())
-def test_the_identical_policy_gives_the_identical_decision(toy_task, first, later, data):
+def test_the_identical_policy_gives_the_identical_decision(loop_over, first, later, data):
     policy = data.draw(POLICIES)
-    outcome = run_loop([first, *later], policy, toy_task)
+    outcome = loop_over(*named(first, *later), policy=policy)
 
     again = redecide(recorded_outcome(outcome, record_id="r", policy=policy))
 
@@ -251,51 +212,17 @@ def test_the_identical_policy_gives_the_identical_decision(toy_task, first, late
 
 @settings(max_examples=200, deadline=None)
 @given(first=FIRST, later=LATER, data=st.data())
-def test_an_exact_redecision_is_what_the_loop_would_have_decided(toy_task, first, later, data):
+def test_an_exact_redecision_is_what_the_loop_would_have_decided(loop_over, first, later, data):
     """The script draws the same later passes whatever was selected: an exact result must agree with a live run."""
     recorded_policy, policy = data.draw(POLICIES), data.draw(POLICIES)
     policy = policy.replaced(num_regenerate=recorded_policy.num_regenerate)
-    outcome = run_loop([first, *later], recorded_policy, toy_task)
+    outcome = loop_over(*named(first, *later), policy=recorded_policy)
 
     again = redecide(recorded_outcome(outcome, record_id="r", policy=recorded_policy), policy=policy)
 
     if again.exact and again.decision is not Decision.REGENERATE:
-        live = run_loop([first, *later], policy, toy_task)
+        live = loop_over(*named(first, *later), policy=policy)
         assert (again.decision, again.best) == (live.decision, live.best)
-
-
-@pytest.fixture(scope="session")
-def toy_task():
-    return _Toy()
-
-
-class _Toy:
-    """As in conftest, for a session: hypothesis must not share a function's fixture between examples."""
-
-    name = "toy"
-    defaults = TaskDefaults(max_length=64, batch_size=1, patience=1)
-    constraints = (
-        Constraint(
-            name="limit",
-            check=lambda problem, answer: [Finding(penalty=answer[1], values={"by": answer[1]})] if answer[1] else [],
-            message="over the limit by {by:g}",
-        ),
-    )
-
-    def messages(self, problem):
-        return ({"role": "user", "content": problem.prompt},)
-
-    def parse(self, problem, text):
-        if text == "crash":
-            raise RuntimeError("boom")
-        number, _, amount = text.partition("!")
-        return (int(number), float(amount or 0)) if number.isdigit() else None
-
-    def render(self, problem, answer):
-        return str(answer[0])
-
-    def vote_key(self, problem, answer):
-        return str(answer[0])
 
 
 def test_a_decision_that_its_budget_ended_is_made_again_as_it_was(decided):

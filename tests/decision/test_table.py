@@ -123,9 +123,9 @@ def test_the_trained_labels_are_the_best_quarter(violations, expected):
 
 
 def test_a_pool_without_violation_scores_keeps_its_labels():
-    table = table_of(p=[(1, None, {}), (0, None, {}), (None, None, {})], q=[(0, 0.5, {})])
+    table = table_of(q=[(0, 0.5, {})], p=[(1, None, {}), (0, None, {}), (None, None, {})])
 
-    np.testing.assert_equal(table.with_trained_labels().correct, [1.0, 0.0, math.nan, 1.0])
+    np.testing.assert_equal(table.with_trained_labels().correct, [1.0, 1.0, 0.0, math.nan])
 
 
 def test_rows_follow_the_ids_and_remember_the_place_in_the_pool():

@@ -1,6 +1,5 @@
 """Splits, bags and pairs. Pools are written as strings: ``"CCI-"`` is two correct, one incorrect, one unlabeled."""
 
-import random
 from collections import Counter
 from dataclasses import replace
 
@@ -56,7 +55,7 @@ def test_every_correct_meets_every_incorrect_candidate_of_its_problem():
     assert sides(pairs) == {("p0", "p1"), ("p2", "p1"), ("q1", "q0")}
 
 
-@pytest.mark.parametrize("pool", ["CC", "II", "--", "C-", "-I", "C"])
+@pytest.mark.parametrize("pool", ["C-", "-I", "--"])
 def test_a_problem_of_one_class_gives_no_pair(pool):
     pairs = build_pairs(*made({"p": pool, "q": "CI"}), config=ALL, seed=0)
     assert sides(pairs) == {("q0", "q1")}
@@ -69,11 +68,6 @@ def test_when_nothing_can_be_paired_the_error_counts_why():
         r"all scores equal in 0; take more samples",
     ):
         build_pairs(*made({"p": "CC", "q": "C", "r": "C-", "s": "II", "t": "I", "u": "--"}), config=ALL, seed=0)
-
-
-def test_no_candidates_at_all_is_a_pool_error():
-    with pytest.raises(PoolError, match="no pairs in 0 problems"):
-        build_pairs([], [], config=ALL, seed=0)
 
 
 def test_failed_unlabeled_and_greedy_candidates_take_no_part():
@@ -272,14 +266,6 @@ def test_adapters_have_bags_of_their_own():
     ids = [f"p{n}" for n in range(100)]
     bags = [frozenset(bag(distinct(ids), bag_frac=0.8, seed=0, adapter=f"a{k}")) for k in range(5)]
     assert len(set(bags)) == 5
-
-
-def test_a_bag_does_not_depend_on_the_order():
-    ids = [f"p{n}" for n in range(100)]
-    shuffled = random.Random(0).sample(ids, 100)
-    assert set(bag(distinct(ids), bag_frac=0.8, seed=0, adapter="a0")) == set(
-        bag(distinct(shuffled), bag_frac=0.8, seed=0, adapter="a0")
-    )
 
 
 def test_out_of_bag_is_what_an_adapter_did_not_train_on():

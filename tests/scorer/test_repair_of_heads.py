@@ -8,7 +8,6 @@ from collections import defaultdict
 import numpy as np
 import pytest
 import torch
-from peft import PeftModel
 from safetensors.torch import load_file, save_file
 
 from raydebm.config import PAPER_ADAPTERS, PairsConfig, parse_recipe
@@ -26,8 +25,6 @@ from raydebm.evaluation.confounding.report import ConfoundingSettings
 from raydebm.pipeline.pools import RecordedPools, assembled
 from raydebm.records import Candidate, ConstraintReport, Label, Problem, Sampling, Verdict
 from raydebm.scorer.ensemble import EnsembleScorer, head_of, write_ensemble
-from raydebm.scorer.model.backbone import load_backbone
-from raydebm.scorer.model.batching import TextEncoder
 from raydebm.scorer.pairs import build_pairs, training_groups
 from raydebm.scorer.training.settings import TrainingSettings
 
@@ -129,24 +126,6 @@ def test_features_through_the_heads_are_the_ensembles_energies(extractor, checkp
 
     expected = [list(scored.members) for scored in EnsembleScorer.load(checkpoint, device="cpu").score(TEXTS)]
     assert pytest.approx(np.array(expected), abs=1e-5) == np.array(columns).T
-
-
-def test_features_are_those_of_peft_one_text_at_a_time(checkpoint, tiny_folders):
-    """Whatever the order of the texts and the size of the batches."""
-    texts = [*TEXTS, ("w40 w41 w42", "w43 w44 w45 w46 right"), TEXTS[0]]
-    extractor = FeatureExtractor.load(checkpoint, device="cpu", micro_batch_tokens=20)
-    backwards = FeatureExtractor.load(checkpoint, device="cpu").states(texts[::-1])
-
-    for adapter, states, reversed_states in zip(extractor.adapters, extractor.states(texts), backwards, strict=True):
-        backbone = load_backbone(extractor.record.backbone, device="cpu")
-        model = PeftModel.from_pretrained(backbone.encoder, checkpoint / adapter.record.adapter.name).eval()
-        encoder = TextEncoder(backbone.tokenizer, max_length=extractor.record.max_length)
-        with torch.no_grad():
-            expected = torch.cat(
-                [model(input_ids=torch.tensor([text.ids])).last_hidden_state[:, 0] for text in encoder(texts)]
-            )
-        torch.testing.assert_close(states, expected, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(reversed_states.flip(0), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_a_repaired_checkpoint_is_scored_on_the_features_that_are_kept(checkpoint, repaired):

@@ -115,14 +115,8 @@ class _Rows:
 
     def fit(self, features: Floats, center: Floats, rows: Ints) -> Floats:
         """Weights that maximise the likelihood of these rows, in which every problem counts once."""
-        count = len(self.pools)
-        design = Design(
-            features=features,
-            context=np.zeros((count, 0)),
-            owner=self.owner[rows],
-            right=self.right[rows],
-            weight=np.ones(count),
-        )
+        context = np.zeros((len(self.pools), 0))
+        design = Design(features=features, context=context, owner=self.owner[rows], right=self.right[rows])
         return maximum(independent(design), center)
 
 

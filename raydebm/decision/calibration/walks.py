@@ -93,7 +93,7 @@ class PromiseTest:
         """``tau_accept`` of the policy that answers from ``tau`` on."""
         if self.is_free:
             return max(self.accept[0], tau)
-        return next((value for value in self.accept if value >= tau), self.accept[-1])
+        return next(value for value in self.accept if value >= tau)  # the last one is 1
 
     def steps_at(self, tau_accept: float) -> Walk:
         """Walk for this ``tau_accept``."""

@@ -45,7 +45,6 @@ class LabelledPool:
     """Worth by candidate: 1 right, 0 wrong, or 1 - violation score; NaN if unlabelled."""
     fields: Sequence[Mapping[str, bool]] = ()
     """Verdicts on the fields of each candidate (``Label.fields``); empty if no answer has fields."""
-    weight: float = 1.0
     text_key: str = ""
     """Key shared by identical problems, which are kept in one fold. Empty: the problem has no duplicate."""
 
@@ -63,8 +62,6 @@ class LabelledTable:
     table: PoolTable
     worth: Floats
     """Shape (R,). Worth of the candidates in clusters."""
-    weight: Floats
-    """(P,)"""
     right: Floats
     """Shape (P, G). Summed worth of a pool's labelled candidates by author, with or without an answer."""
     total: Floats
@@ -89,7 +86,6 @@ class LabelledTable:
             pools=tuple(pools),
             table=table,
             worth=worth,
-            weight=np.array([pool.weight for pool in pools]),
             right=right,
             total=total,
         )
@@ -297,7 +293,6 @@ def _design(
         context=np.nan_to_num(np.column_stack([evidence.context_term(name)[kept_pools] for name in names])),
         owner=place[owner[kept_clusters]],
         right=labelled_table.cluster_worth[kept_clusters],
-        weight=labelled_table.weight[kept_pools],
     )
 
 

@@ -2,7 +2,7 @@
 
 The weights maximise
 
-    sum over problems w_x log p(right | x) - sum over weights (theta_j - prior_j)^2 / (2 PRIOR_SD^2)
+    sum over problems log p(right | x) - sum over weights (theta_j - prior_j)^2 / (2 PRIOR_SD^2)
 
 where p(right | x) is the total probability of the right clusters, or of "none of them" if no cluster is right (a
 conditional logit, McFadden 1974). If no labelled cluster is right, the probability of the unlabelled ones is included,
@@ -41,15 +41,13 @@ class Design:
     """Problem of each cluster, shape (R,)."""
     right: Floats
     """Worth of each cluster, shape (R,). NaN if unknown."""
-    weight: Floats
-    """(P,)"""
 
     @cached_property
     def row_weight(self) -> Floats:
-        """Weight of each problem divided by its number of labelled clusters, shape (R,)."""
+        """1 over the number of its problem's labelled clusters, 0 for an unlabelled one, shape (R,)."""
         known = ~np.isnan(self.right)
-        per_pool = np.bincount(self.owner, known, len(self.weight))
-        return np.where(known, (self.weight / np.maximum(per_pool, 1))[self.owner], 0.0)
+        per_pool = np.bincount(self.owner, known, len(self.context))
+        return np.where(known, (1 / np.maximum(per_pool, 1))[self.owner], 0.0)
 
     def log_odds(self, theta: Floats) -> Floats:
         """Log-odds of each cluster where clusters do not compete, shape (R,)."""
@@ -64,7 +62,7 @@ Objective = Callable[[Floats], tuple[float, Floats]]
 
 def exclusive(design: Design) -> Objective:
     """Negative log-likelihood and gradient of the conditional logit."""
-    count = len(design.weight)
+    count = len(design.context)
     is_right = np.nan_to_num(design.right) > 0.5
     solvable = np.bincount(design.owner, is_right, count) > 0
     may_be_right = np.where(solvable[design.owner], is_right, np.isnan(design.right))
@@ -78,10 +76,10 @@ def exclusive(design: Design) -> Objective:
         total = np.bincount(design.owner, mass, count) + none_mass
         good = np.bincount(design.owner, mass * may_be_right, count) + np.where(solvable, 0.0, none_mass)
         good = np.maximum(good, 1e-300)
-        value = -(design.weight * np.log(good / total)).sum()
+        value = -np.log(good / total).sum()
         wanted = mass * may_be_right / good[design.owner]
-        rows = design.weight[design.owner] * (mass / total[design.owner] - wanted)
-        pools = design.weight * (none_mass / total - np.where(solvable, 0.0, none_mass / good))
+        rows = mass / total[design.owner] - wanted
+        pools = none_mass / total - np.where(solvable, 0.0, none_mass / good)
         return float(value), np.concatenate([rows @ design.features, pools @ design.context])
 
     return objective
@@ -96,7 +94,7 @@ def independent(design: Design, *, dispersion: float = 1.0) -> Objective:
         value = (row_weight * (np.logaddexp(0, scores) - outcome * scores)).sum()
         rows = row_weight * (sigmoid(scores) - outcome)
         return float(value), np.concatenate(
-            [rows @ design.features, -np.bincount(design.owner, rows, len(design.weight)) @ design.context]
+            [rows @ design.features, -np.bincount(design.owner, rows, len(design.context)) @ design.context]
         )
 
     return objective

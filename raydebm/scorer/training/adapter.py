@@ -118,7 +118,7 @@ def train_adapter(
         run = _AdapterRun(adapter, data, backbone, settings, out_dir)
         if resume_from is not None:
             run.restore(resume_from)
-        while not run.is_finished:
+        while not run.is_last:
             report(run.run_epoch())
     return run.finish()
 
@@ -154,7 +154,7 @@ class _AdapterRun:
         self._epochs: list[EpochMetrics] = []
         self._best_epoch = 0
         self._best = self._member.trainable_state()
-        self._is_last = False
+        self.is_last = False
 
     def _encode_texts(self) -> None:
         encoder = TextEncoder(
@@ -181,10 +181,6 @@ class _AdapterRun:
         random.Random(seed_for(self._settings.seed, "order", self._adapter.name, epoch)).shuffle(portions)
         return plan_steps(portions, batch_size=self._settings.batch_size)
 
-    @property
-    def is_finished(self) -> bool:
-        return self._is_last
-
     def run_epoch(self) -> EpochReport:
         epoch = len(self._epochs) + 1
         started = time.perf_counter()
@@ -207,12 +203,12 @@ class _AdapterRun:
         self._epochs.append(metrics)
         if is_best:
             self._best_epoch, self._best = epoch, self._member.trainable_state()
-        self._is_last = epoch == self._settings.max_epochs or epoch - self._best_epoch >= self._settings.patience
+        self.is_last = epoch == self._settings.max_epochs or epoch - self._best_epoch >= self._settings.patience
         return EpochReport(
             adapter=self._adapter.name,
             metrics=metrics,
             is_best=is_best,
-            is_last=self._is_last,
+            is_last=self.is_last,
             checkpoint=self._save(epoch),
         )
 
@@ -321,7 +317,7 @@ class _AdapterRun:
             epochs=tuple(self._epochs),
             best_epoch=self._best_epoch,
             step=self._step,
-            is_last=self._is_last,
+            is_last=self.is_last,
             grad_scale=self._scaler.get_scale(),
         )
         (folder / STATE_FILE).write_text(state.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -347,7 +343,7 @@ class _AdapterRun:
         if self._scaler.is_enabled():
             self._scaler.load_state_dict(self._scaler.state_dict() | {"scale": state.grad_scale})
         self._epochs, self._best_epoch = list(state.epochs), state.best_epoch
-        self._step, self._is_last = state.step, state.is_last
+        self._step, self.is_last = state.step, state.is_last
 
     def finish(self) -> AdapterResult:
         """Write the best epoch's weights as the adapter folder, and delete the epochs' checkpoints."""
@@ -379,5 +375,5 @@ class _AdapterRun:
             lora=under_prefix(self._best, LORA),
             head=under_prefix(self._best, HEAD),
         )
-        shutil.rmtree(self._out_dir / "epochs", ignore_errors=True)
+        shutil.rmtree(self._out_dir / "epochs")
         return AdapterResult(adapter=self._adapter.name, folder=self._out_dir, record=record)

@@ -190,8 +190,19 @@ def test_problems_whose_second_pass_is_not_recorded_are_counted():
     before = world.calibrate(lambdas=(0.0, 4.0))
     after = world.complete((0.0, 1.0, 4.0)).calibrate(lambdas=(0.0, 4.0))
 
-    assert before.num_incomplete == 20
-    assert after.num_incomplete == 0
+    assert (before.num_incomplete, after.num_incomplete) == (20, 0)
+    assert (0.8, 1.5) in {(row.theta_sigma, row.theta_abstain) for row in after.rows}  # the paper's
+
+
+def test_a_labelled_problem_without_a_selection_is_wrong():
+    world = single([(0.1, True), (0.1, True)])
+    world.reports["p01"] = ConstraintReport(candidate_id="p01", answer=None, vote_key=None, penalty=math.inf)
+
+    labelled = world.calibrate(DEFAULT.replaced(max_passes=1), lambdas=(1.0,))
+    world.labels["p01"] = replace(world.labels["p01"], verdict=Verdict.UNLABELED)
+    unlabelled = world.calibrate(DEFAULT.replaced(max_passes=1), lambdas=(1.0,))
+
+    assert (labelled.single_pass, unlabelled.single_pass) == ({1.0: 0.5}, {1.0: 1.0})
 
 
 def row(pass_at_1=0.5, *, violation=None, abstain=0.0, regenerate=0.0, lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5):

@@ -43,10 +43,8 @@ def fitted():
 @pytest.mark.parametrize(
     ("costs", "tau_answer"),
     [
-        ({"wrong": 1.0, "refusal": 0.0}, 0.5),
         ({"wrong": 3.0, "refusal": 0.0}, 0.75),
         ({"wrong": 1.0, "refusal": 0.5}, 0.25),
-        ({"wrong": 0.0, "refusal": 0.0}, 0.0),
         ({"wrong": 0.5, "refusal": 2.0}, 0.0),
     ],
 )
@@ -61,6 +59,23 @@ def test_a_profile_is_worth_what_the_most_skilled_author_wrote():
     pair = [scored("a", "A", (0.0,), author="bad"), scored("b", "A", (1.0,), author="good")]
     pools = [labelled(f"q{index}", pair, worth=[0.0, 1.0]) for index in range(12)]
     assert fit(pools).choice.worth == dict.fromkeys(PROFILES, 1.0)
+
+
+def test_a_problem_is_decided_by_the_skills_on_the_others():
+    """Each of two authors is right on one of two problems, so that on the other one it is believed, and wrong."""
+    pool = [scored("a", "A", author="ann"), scored("b", "B", author="bob")]
+    pools = [labelled("p", pool, {"A"}), labelled("q", pool, {"B"})]
+    assert fit(pools).choice.worth["best_author"] == 0.0
+
+
+def test_what_was_not_sampled_is_expected_to_be_wrong():
+    steps = Walk(
+        confidence=np.array([[0.7, 1.0], [-np.inf, 0.9]]), worth=np.ones((2, 2)),
+        is_unknown=np.array([[False, True], [False, False]]),
+    )  # fmt: skip
+
+    assert steps.expected().worth.tolist() == [[0.7, 0.0], [0.0, 0.9]]
+    assert replace(steps, is_unknown=None).expected().worth.tolist() == [[0.7, 1.0], [0.0, 0.9]]
 
 
 def test_profiles_that_read_energies_are_not_tried_without_any():
@@ -161,7 +176,8 @@ def test_a_certified_threshold_is_the_policys():
         "tau": policy_fit.guarantee.tau,
         "thresholds": [row.tau for row in policy_fit.guarantee.table if row.certified],
     }
-    assert policy_fit.guarantee.answered == (policy_fit.confidence >= policy_fit.policy.tau_answer).sum()
+    assert policy_fit.guarantee.answered == (policy_fit.confidence >= policy_fit.policy.tau_answer).sum() == 60
+    assert policy_fit.guarantee.upper_bound == pytest.approx(1 - 0.025 ** (1 / 60))
 
 
 def test_fewer_problems_than_a_promise_needs_certify_nothing_and_only_proofs_are_answered():
@@ -231,6 +247,16 @@ def test_a_pass_that_costs_more_than_it_brings_is_not_drawn():
 
     assert policy_fit.policy.tau_accept <= 0.6
     assert (policy_fit.worth == 0).all()
+
+
+@pytest.mark.parametrize(("price", "confidence"), [(0.9, 0.3), (1.1, 0.6)])
+def test_a_wrong_answer_costs_one_more_than_none(price, confidence):
+    """After the first pass all are answered, wrongly; the second leaves no answer that is sure enough."""
+    policy_fit = fit(
+        PROBLEMS[:12], base=Policy(max_passes=2), walk=two_steps((0.6, 0.0), (0.3, 0.0)), costs={"pass": price}
+    )
+
+    assert policy_fit.confidence.tolist() == [confidence] * 12
 
 
 def test_every_problem_walks_under_a_posterior_that_did_not_see_it():

@@ -114,23 +114,6 @@ def test_the_weights_maximise_likelihood_times_prior():
     assert 4 / (1 + math.exp(-weight)) - 1 + (weight - PRIOR["none"]) / 0.25 == pytest.approx(0, abs=1e-3)
 
 
-def test_a_problem_of_weight_three_counts_like_three():
-    problems = synthetic_problems(12, seed=3)
-    copies = [replace(problems[0], problem_id=f"copy{index}") for index in range(2)]
-    options = {"lambda_": 1.0, "terms": ["votes", "energy"], "context": ["none"]}
-    table = table_of(problems)
-    reference = reference_of(table, np.full(12, True), lambda_=1.0)
-
-    def weights(pools):
-        # Standardised energies would change with the number of problems, so skills and centers are left out.
-        return fit_posterior(pools, **{**options, "terms": ["votes", "authors"]}).weights
-
-    assert reference.authors
-    assert weights([replace(problems[0], weight=3.0), *problems[1:]]) == pytest.approx(
-        weights([*problems, *copies]), abs=1e-3
-    )
-
-
 def test_evidence_that_tells_right_from_wrong_gets_weight():
     posterior = fit_posterior(synthetic_problems(150, seed=1), lambda_=1.0)
 

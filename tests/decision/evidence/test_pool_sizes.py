@@ -66,6 +66,14 @@ def test_whole_pools_are_as_they_were(posterior):
     assert posterior.beliefs(pool) == plain.beliefs(pool)
 
 
+def test_a_single_candidate_is_believed_as_often_as_it_is_right(posterior):
+    """Half of the problems' candidates are right, and alone each looks like the other half's."""
+    (one,) = posterior.beliefs([scored("a", "A")]).beliefs
+
+    assert one.probability == pytest.approx(0.5, abs=0.1)
+    assert posterior.beliefs([scored(str(place), "A") for place in range(8)]).best.probability > 0.9
+
+
 def parts_of(pools):
     table = LabelledTable.of(pools)
     crossed = cross_fit(table, lambda used: fit_posterior(table, lambda_=1.0, used=used))

@@ -12,12 +12,8 @@ from hypothesis import strategies as st
 from raydebm.decision.evidence.built_in_terms import CONTEXT, TERMS
 from raydebm.decision.evidence.posterior import LOWEST, PRIOR, Posterior
 from raydebm.decision.evidence.reference import Author, Reference
-from raydebm.decision.table import PoolTable
 from raydebm.errors import ConfigError
-from raydebm.evaluation.selectors import standard_selectors
 
-ENERGY = {"energy"}
-"""Terms that need a scorer."""
 FULL = Posterior(
     weights={name: 0.3 + 0.1 * place for place, name in enumerate(TERMS)},
     context_weights={name: 0.2 for name in CONTEXT},
@@ -138,18 +134,6 @@ def test_probabilities_of_answers_that_compete_and_of_none_add_up_to_one(pool):
     assert math.fsum([beliefs.none, *(b.probability for b in beliefs.beliefs)]) == pytest.approx(1, abs=5 * LOWEST)
 
 
-@given(pool=pools())
-def test_a_pool_without_energies_equals_one_where_energies_carry_no_weight(pool):
-    stripped = [replace(candidate, energies=None) for candidate in pool]
-    blind = replace(
-        FULL,
-        weights={name: weight for name, weight in FULL.weights.items() if name not in ENERGY},
-        context_weights={name: weight for name, weight in FULL.context_weights.items() if name not in ENERGY},
-    )
-
-    assert by_answer(FULL, stripped) == by_answer(blind, pool)
-
-
 @given(pool=pools(members=2), data=st.data())
 def test_a_duplicate_gains_at_most_a_vote_in_log_odds_against_every_other_answer(pool, data):
     """Under the prior (votes 1, authors and skill 1/2): log((n + copies) / n) for the vote, and of its author's one
@@ -181,24 +165,6 @@ def test_a_duplicate_gains_at_most_a_vote_in_log_odds_against_every_other_answer
             gained = math.log(after[key] / after[other]) - math.log(before[key] / before[other])
             moved = 1 - own.count(key) / len(own) + own.count(other) / len(own)
             assert gained <= math.log((size + copies) / size) + voice * moved + 1e-6
-
-
-# ---- special cases --------------------------------------------------------------------------------------------------
-
-
-def answers_of(name, pool, *, lambda_):
-    """The answers that a selector of the evaluation may choose; more than one in a tie."""
-    table = PoolTable.of([pool])
-    selectors = {selector.name: selector for selector in standard_selectors(table, lambda_=lambda_)}
-    weights = selectors[name].weights(table)
-    return {one.report.vote_key for one, weight in zip(table.candidates, weights, strict=True) if weight > 0}
-
-
-@given(pool=pools())
-def test_all_weight_on_votes_is_the_majority_vote(pool):
-    best = VOTES.beliefs(pool).best
-
-    assert ({best.cluster.key} if best else set()) <= answers_of("majority vote", pool, lambda_=1.0)
 
 
 # ---- JSON and bad input ---------------------------------------------------------------------------------------------

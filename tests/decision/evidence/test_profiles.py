@@ -1,7 +1,5 @@
-import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from decision_pools import pools, scored
 from hypothesis import given
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.profiles import PROFILES, ranked, winners
 from raydebm.decision.evidence.reference import Author, Reference
-from raydebm.decision.rules import select
 from raydebm.decision.table import PoolTable
 
 SKILLED = Reference(
@@ -42,14 +39,10 @@ def selected(profile, pool, posterior=POSTERIOR):
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_the_answer_that_a_profile_selects(profile):
-    assert selected(profile, POOL).cluster.key == FAVOURITES[profile]
+def test_the_answer_that_a_profile_selects_comes_before_the_others_by_probability(profile):
+    first, *others = ranked(profile, POSTERIOR.beliefs(POOL), POSTERIOR)
 
-
-@pytest.mark.parametrize("profile", PROFILES)
-def test_the_others_follow_by_probability(profile):
-    _, *others = ranked(profile, POSTERIOR.beliefs(POOL), POSTERIOR)
-
+    assert first.cluster.key == FAVOURITES[profile]
     values = [belief.probability for belief in others]
     assert len(values) == 4
     assert values == sorted(values, reverse=True)
@@ -85,10 +78,6 @@ def test_the_best_author_gives_out_its_own_answer():
     assert selected("best_author", pool).best is pool[1]
 
 
-def test_the_energy_profile_selects_as_the_paper_does():
-    assert selected("energy", POOL).best is select(POOL, 1.0)
-
-
 @given(profile=st.sampled_from(PROFILES), several=st.lists(pools(proofs=(None, None, True, False)), max_size=4))
 def test_many_pools_at_once_are_decided_like_each_alone(profile, several):
     table = PoolTable.of(several)
@@ -101,22 +90,9 @@ def test_many_pools_at_once_are_decided_like_each_alone(profile, several):
     assert [None if row < 0 else keys[row] for row in rows] == usable
 
 
-@given(profile=st.sampled_from(PROFILES), pool=pools(proofs=(None, True, False)))
-def test_proofs_decide_under_every_profile(profile, pool):
-    beliefs = ranked(profile, POSTERIOR.beliefs(pool), POSTERIOR)
-    proofs = [belief.cluster.proof for belief in beliefs]
-
-    if True in proofs:
-        assert proofs[0] is True
-    elif any(proof is None for proof in proofs):
-        assert proofs[0] is None
-
-
 def test_lambda_of_the_reference_weighs_constraints():
     pool = [scored("a", "A", (1.0,), penalty=1.0), scored("b", "B", (1.5,))]
     lenient = replace(POSTERIOR, reference=replace(SKILLED, lambda_=0.1))
 
     assert selected("energy", pool).cluster.key == "B"
     assert selected("energy", pool, lenient).cluster.key == "A"
-    assert math.isfinite(selected("energy", pool).probability)
-    assert np.isfinite(POSTERIOR.estimates(PoolTable.of([pool])).none).all()

@@ -47,6 +47,17 @@ def test_a_capital_is_put_on_losses_below_alpha():
     assert betting_p_value(np.array([0.2, 0.0]), 0.5) == pytest.approx(1 / capital)
 
 
+def test_later_shares_follow_the_variance_of_the_losses_so_far():
+    """Of 100 losses the first is 1: the mean (1/2 + 1) / 2 = 3/4 leaves the variance (1/4 + 1/16) / 2 = 5/32 for the
+    second share. The second loss, 0, leaves the mean 1/2 and the variance (5/16 + 1/4) / 3 = 3/16 for the third."""
+    first, second, third = (math.sqrt(2 * math.log(20) / (100 * variance)) for variance in (1 / 4, 5 / 32, 3 / 16))
+    losses = np.array([1.0, 0.0, 0.0] + [1.0] * 97)
+
+    capital = (1 + first * (0.9 - 1)) * (1 + second * 0.9) * (1 + third * 0.9)
+
+    assert betting_p_value(losses, 0.9) == pytest.approx(1 / capital)
+
+
 def test_the_share_shrinks_with_the_number_of_losses():
     """200 losses: the first share is sqrt(2 log 20 / (200 / 4)) = 0.346, and a loss above alpha costs it."""
     share = math.sqrt(2 * math.log(20) / 50)

@@ -100,3 +100,4 @@ def test_reach_counts_new_answers():
 def test_a_certain_answer_has_reached():
     reach = reach_probability((1.0,), none=0.0, strength=4.0, remaining=5, threshold=0.99)
     assert reach == pytest.approx(1.0)
+    assert reach_probability((0.0,), none=0.0, strength=1.0, remaining=1, threshold=0.5) == 0.0

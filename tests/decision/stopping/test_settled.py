@@ -36,9 +36,12 @@ def test_samples_without_an_answer_lower_the_confidence():
 
 
 @pytest.mark.usefixtures("alpha_one")
-def test_a_settled_answer_without_confidence_is_not_accepted():
-    stop = settled({"a": 9}, unanswered=0, remaining=3, probabilities={"a": 0.7}, tau_accept=0.75)
-    assert stop.reason is None
+def test_a_settled_answer_is_accepted_from_the_wanted_confidence_on():
+    reasons = [
+        settled({"a": 9}, unanswered=0, remaining=3, probabilities={"a": p}, tau_accept=0.75).reason
+        for p in (0.74, 0.75)
+    ]
+    assert reasons == [None, StopReason.ACCEPT]
 
 
 @pytest.mark.usefixtures("alpha_one")
@@ -80,6 +83,7 @@ def test_a_proven_answer_stops_at_once():
 def test_nothing_answered_is_neither_accepted_nor_an_error(probabilities):
     stop = settled({}, unanswered=4, remaining=28, probabilities=probabilities)
     assert (stop.reason, stop.leader) == (None, None)
+    assert stop.words.endswith("confidence 0)")
 
 
 def test_the_last_wave_repeats_up_to_the_budget():

@@ -7,9 +7,8 @@ import torch
 
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.errors import ConfigError
-from raydebm.evaluation.confounding.refit import FeatureExtractor
 from raydebm.scorer.checkpoint import read_ensemble, write_ensemble
-from raydebm.scorer.ensemble import EnsembleScorer, head_of
+from raydebm.scorer.ensemble import EnsembleScorer
 from raydebm.scorer.model.head import check_pooling, pooled
 
 TEXTS = [("w1 w2 w3", "w4 right"), ("w1 w2 w3", "w9 w8 w7 wrong"), ("w40 w41", "w1 w2 w3 w4 w5 right")]
@@ -44,12 +43,6 @@ def checkpoint(tiny, groups, settings, train_all, tmp_path_factory):
     return folder / "scorer"
 
 
-def test_training_learns_with_both(checkpoint):
-    _, adapters = read_ensemble(checkpoint)
-    assert all(adapter.record.best.validation_loss < 0.69 for adapter in adapters)
-    assert all(adapter.record.best.validation_accuracy > 0.6 for adapter in adapters)
-
-
 def test_the_checkpoint_says_what_its_heads_read(checkpoint):
     record, _ = read_ensemble(checkpoint)
     assert record.pooling == "mean"
@@ -62,14 +55,3 @@ def test_padding_does_not_change_energies(checkpoint):
     alone = EnsembleScorer.load(checkpoint, device="cpu", micro_batch_tokens=1).score(TEXTS)
     for first, second in zip(together, alone, strict=True):
         assert first.members == pytest.approx(second.members, abs=1e-5)
-
-
-def test_features_through_the_heads_are_the_energies(checkpoint):
-    extractor = FeatureExtractor.load(checkpoint, device="cpu")
-    energies = torch.tensor([text.members for text in EnsembleScorer.load(checkpoint, device="cpu").score(TEXTS)])
-    with torch.no_grad():
-        columns = [
-            head_of(adapter, hidden_size=32)(states)
-            for adapter, states in zip(extractor.adapters, extractor.states(TEXTS), strict=True)
-        ]
-    torch.testing.assert_close(torch.stack(columns, dim=1), energies, atol=1e-5, rtol=0)

@@ -41,7 +41,7 @@ def test_narrow_encoders_are_scored_in_float32(tiny, monkeypatch):
     assert cpu_dtype(tiny["bert"].encoder) == torch.float32
 
 
-@pytest.mark.parametrize("family", ["bert", "deberta-v2", "llama", "modernbert", "mpnet", "qwen2"])
+@pytest.mark.parametrize("family", ["llama", "modernbert"])
 def test_the_probe_measures_every_family_and_leaves_it_alone(tiny, family):
     encoder = tiny[family].encoder
     before = {name: weight.data_ptr() for name, weight in encoder.named_parameters()}

@@ -345,5 +345,9 @@ GENERATORS = [{"kind": "recorded", "name": "g", "pool": "x", "model": "y"}]
 def test_settings_come_from_the_task_where_the_recipe_is_silent():
     recipe = parse_recipe({"name": "r", "task": {"name": "t"}, "generators": GENERATORS, "seed": 4})
     settings = TrainingSettings.from_recipe(recipe, DEFAULTS)
-    expected = SimpleNamespace(max_length=1536, batch_size=16, patience=3, learning_rate=2e-5, seed=4)
-    assert all(getattr(settings, key) == value for key, value in vars(expected).items())
+    assert dataclasses.asdict(settings) == {
+        "max_length": 1536, "batch_size": 16, "patience": 3, "learning_rate": 2e-5, "max_epochs": 10,
+        "weight_decay": 0.01, "warmup_frac": 0.1, "max_grad_norm": 1.0, "head_dropout": 0.2, "pooling": "cls",
+        "reasoning": "answer", "dtype": "auto", "micro_batch_tokens": 8192, "graph_gib": None, "gpu_share": 1.0,
+        "seed": 4,
+    }  # fmt: skip
