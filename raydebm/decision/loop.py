@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from raydebm import tracing
 from raydebm.decision.feedback import exemplar, feedback_messages
 from raydebm.decision.policy import Policy
-from raydebm.decision.rules import PoolDecision, decide_pool, fields_of
+from raydebm.decision.rules import decide_pool, fields_of
 from raydebm.decision.sampling.deadline import is_late, now_s
 from raydebm.decision.sampling.one_pass import Parts, sample_pass, waves_of
 from raydebm.errors import GenerationError, LimitReachedError, ResourceError, ScoringError, ServiceError
@@ -59,11 +59,24 @@ async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
         )  # fmt: skip
         longest_s = max(longest_s, now_s() - started_s)
         pool += sampled.candidates
-        decided = decide_pool(pool, passes_left=_passes_left(policy, pass_index, sampled, pool), policy=policy)
+        is_spent = policy.budget is not None and len(pool) >= policy.budget
+        passes_left = 0 if sampled.lost or is_spent else policy.max_passes - pass_index
+        decided = decide_pool(pool, passes_left=passes_left, policy=policy)
         again = decided.decision is Decision.REGENERATE
         if again:
             messages = feedback_messages(parts.task, problem, decided.best or exemplar(pool))
-        record = _record(pass_index, sampled, decided, feedback=_last_words(messages) if again else None)
+        record = PassRecord(
+            pass_index=pass_index,
+            num_requested=sampled.num_requested,
+            num_failed=sampled.num_failed,
+            selected=None if decided.best is None else decided.best.candidate.candidate_id,
+            sigma=decided.signal,
+            penalty=decided.penalty,
+            decision=decided.decision,
+            feedback=_last_words(messages) if again else None,
+            confidence=decided.confidence,
+            stop=sampled.stop,
+        )
         passes.append(record)
         num_late = sum(is_late(scored.candidate) for scored in pool)
         late = f"; {num_late} of {len(pool)} candidates came too late" if num_late else ""
@@ -79,26 +92,6 @@ async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
                 reason=reason,
                 fields=fields_of(pool, decided, policy),
             )
-
-
-def _record(pass_index: int, sampled: _SampledPass, decided: PoolDecision, *, feedback: str | None) -> PassRecord:
-    return PassRecord(
-        pass_index=pass_index,
-        num_requested=sampled.num_requested,
-        num_failed=sampled.num_failed,
-        selected=None if decided.best is None else decided.best.candidate.candidate_id,
-        sigma=decided.signal,
-        penalty=decided.penalty,
-        decision=decided.decision,
-        feedback=feedback,
-        confidence=decided.confidence,
-        stop=sampled.stop,
-    )
-
-
-def _passes_left(policy: Policy, pass_index: int, sampled: _SampledPass, pool: Sequence[ScoredCandidate]) -> int:
-    is_spent = policy.budget is not None and len(pool) >= policy.budget
-    return 0 if sampled.lost or is_spent else policy.max_passes - pass_index
 
 
 async def _sample(

@@ -257,7 +257,11 @@ def policy_of(config: TriageConfig, task_defaults: TaskDefaults, generators: Seq
         task_defaults: defaults of the recipe's task.
         generators: the recipe's generators, for their prices. Local and recorded models are free.
     """
-    prices = {generator.name: _price_of(generator) for generator in generators}
+    # Models without an endpoint are free.
+    prices = {
+        generator.name: generator.usd_per_million_completion_tokens if isinstance(generator, OpenAIGenerator) else 0.0
+        for generator in generators
+    }
     stated = config.model_dump(include=PolicySettings.model_fields.keys() - {"rule"})
     return Policy.model_validate(
         {
@@ -266,7 +270,3 @@ def policy_of(config: TriageConfig, task_defaults: TaskDefaults, generators: Seq
             "prices": {name: price for name, price in prices.items() if price is not None},
         }
     )
-
-
-def _price_of(config: GeneratorConfig) -> float | None:
-    return config.usd_per_million_completion_tokens if isinstance(config, OpenAIGenerator) else 0.0

@@ -361,6 +361,11 @@ def test_with_waves_a_certified_threshold_must_leave_tau_accept_alone():
     assert waved.changed({"tau_answer": 0.8}).guarantee["certified"] is False
 
 
+def test_prices_are_written_where_there_are_any():
+    assert "prices" not in BY_VOTES.to_json()
+    assert BY_VOTES.replaced(prices={"g": 1.0}).to_json()["prices"] == {"g": 1.0}
+
+
 def test_settings_are_keys_of_a_recipe_and_the_limits_that_are_set():
     assert PROMISED.replaced(budget=4, lambda_=2.0, prices={"g": 1.0}).settings() == {
         "rule": "posterior", "profile": "posterior", "lambda": 2.0, "signal": "selected", "theta_sigma": 0.8,

@@ -4,7 +4,7 @@ The grid maximises pass@1 of the loop, the share correct among *answered* proble
 single-pass selection with the base policy's lambda, which is the same for the whole grid. Where labels have a violation
 score, its mean over the answered problems is minimised instead, because fully correct answers are too rare there.
 
-Settings that abstain on more than ``max_abstain_frac`` of the problems are excluded. Ties go to the lower abstention
+Settings that abstain on more than ``MAX_ABSTAIN_FRAC`` of the problems are excluded. Ties go to the lower abstention
 share, then to fewer regenerations, then to the lambda and thresholds nearest those of the base policy. If no setting is
 within the limit, the one with the lowest abstention share is chosen and ``within_limit`` is False.
 
@@ -14,7 +14,7 @@ evaluated on arrays. A test compares this with the loop itself for every setting
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -75,17 +75,6 @@ class CalibrationResult:
     num_problems: int
     num_incomplete: int
     """Problems with a later pass that could not be sampled; decided from the passes before it."""
-    max_abstain_frac: float
-
-    @property
-    def lift(self) -> float | None:
-        """pass@1 minus pass@1 of one pass without abstention. None without labels."""
-        return self.chosen.lift
-
-    @property
-    def abstain_frac(self) -> float:
-        """Share of problems on which the chosen thresholds abstain."""
-        return self.chosen.abstain_frac
 
     def facts(self) -> dict[str, Any]:
         """Main numbers, for display and for a manifest."""
@@ -115,7 +104,7 @@ class CalibrationResult:
             },
             "num_problems": self.num_problems,
             "num_incomplete": self.num_incomplete,
-            "max_abstain_frac": self.max_abstain_frac,
+            "max_abstain_frac": MAX_ABSTAIN_FRAC,
             "rows": [asdict(row) for row in self.rows],
         }
 
@@ -143,44 +132,40 @@ def calibrate(
     if not problems:
         raise PoolError("calibration needs problems with labelled candidates, got none; check pairs.validation_frac")
     config = config or CalibrationConfig()
-    max_abstain_frac = MAX_ABSTAIN_FRAC
     traced = sorted({*config.lambdas, base.lambda_})
     traces = asyncio.run(trace_all(problems, parts=parts, labels=labels, base=base, lambdas=traced))
     tables = {lambda_: _Table.of(of_lambda, num_steps=base.max_passes) for lambda_, of_lambda in traces.items()}
     single_pass = {lambda_: table.single_pass() for lambda_, table in tables.items()}
-    _check_labelled(single_pass, len(problems))
-    grid = _threshold_grid(tables.values(), num_thresholds=NUM_THRESHOLDS)
+    if all(math.isnan(value) for value in single_pass.values()):
+        raise PoolError(
+            f"calibration found no labelled selection among {len(problems)} problems; run the label stage first, "
+            "or check why its rows are unlabeled"
+        )
+    grid = _threshold_grid(list(tables.values()))
     rows = {
         lambda_: _rows(tables[lambda_], base.replaced(lambda_=lambda_), grid=grid, baseline=single_pass[base.lambda_])
         for lambda_ in sorted(set(config.lambdas))
     }
-    best_by_lambda = [choose(of_lambda, base=base, max_abstain_frac=max_abstain_frac) for of_lambda in rows.values()]
-    chosen = choose(best_by_lambda, base=base, max_abstain_frac=max_abstain_frac)
+    best_by_lambda = [choose(of_lambda, base=base) for of_lambda in rows.values()]
+    chosen = choose(best_by_lambda, base=base)
     thresholds = {name: getattr(chosen, name) for name in ("lambda_", "theta_sigma", "theta_abstain")}
     return CalibrationResult(
         policy=base.replaced(**thresholds),
         chosen=chosen,
-        within_limit=chosen.abstain_frac <= max_abstain_frac,
+        within_limit=chosen.abstain_frac <= MAX_ABSTAIN_FRAC,
         rows=tuple(row for of_lambda in rows.values() for row in of_lambda),
         best_by_lambda=tuple(best_by_lambda),
         single_pass=single_pass,
         num_problems=len(problems),
-        num_incomplete=_num_incomplete(traces.values(), num_steps=base.max_passes),
-        max_abstain_frac=max_abstain_frac,
+        num_incomplete=len(
+            {walk.problem_id for walks in traces.values() for walk in walks if len(walk.steps) < base.max_passes}
+        ),
     )
 
 
-def _check_labelled(single_pass: Mapping[float, float], num_problems: int) -> None:
-    if all(math.isnan(value) for value in single_pass.values()):
-        raise PoolError(
-            f"calibration found no labelled selection among {num_problems} problems; run the label stage first, "
-            "or check why its rows are unlabeled"
-        )
-
-
-def choose(rows: Sequence[GridRow], *, base: Policy, max_abstain_frac: float) -> GridRow:
+def choose(rows: Sequence[GridRow], *, base: Policy) -> GridRow:
     """Best row, by the rules in the module docstring."""
-    within = [row for row in rows if row.abstain_frac <= max_abstain_frac]
+    within = [row for row in rows if row.abstain_frac <= MAX_ABSTAIN_FRAC]
     if not within:
         lowest = min(row.abstain_frac for row in rows)
         within = [row for row in rows if row.abstain_frac == lowest]
@@ -253,25 +238,20 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _num_incomplete(traces: Iterable[Sequence[Trace]], *, num_steps: int) -> int:
-    return len({trace.problem_id for group in traces for trace in group if len(trace.steps) < num_steps})
-
-
-def _threshold_grid(tables: Iterable[_Table], *, num_thresholds: int) -> list[tuple[float, float]]:
+def _threshold_grid(tables: Sequence[_Table]) -> list[tuple[float, float]]:
     """(theta_sigma, theta_abstain) pairs with first < second: quantiles of the observed sigmas, and the paper's
     values."""
-    tables = list(tables)
-    gate = _quantiles([table.signal[:, 0] for table in tables], num_thresholds) | {PAPER_THETA_SIGMA}
-    stop = _quantiles([table.sigma for table in tables], num_thresholds) | {PAPER_THETA_ABSTAIN}
+    gate = _quantiles([table.signal[:, 0] for table in tables]) | {PAPER_THETA_SIGMA}
+    stop = _quantiles([table.sigma for table in tables]) | {PAPER_THETA_ABSTAIN}
     return [(low, high) for low in sorted(gate) for high in sorted(stop) if low < high]
 
 
-def _quantiles(columns: Sequence[Floats], count: int) -> set[float]:
+def _quantiles(columns: Sequence[Floats]) -> set[float]:
     values = np.concatenate([column.ravel() for column in columns])
     values = values[~np.isnan(values)]
     if not len(values):
         return set()
-    return {_round_up(float(value)) for value in np.quantile(values, np.linspace(0, 1, count))}
+    return {_round_up(float(value)) for value in np.quantile(values, np.linspace(0, 1, NUM_THRESHOLDS))}
 
 
 def _round_up(value: float) -> float:

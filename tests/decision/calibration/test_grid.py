@@ -247,13 +247,13 @@ def row(pass_at_1=0.5, *, violation=None, abstain=0.0, regenerate=0.0, lambda_=1
 )
 def test_choice(better, worse):
     for rows in ([better, worse], [worse, better]):
-        assert choose(rows, base=DEFAULT, max_abstain_frac=0.10) is better
+        assert choose(rows, base=DEFAULT) is better
 
 
 def test_when_nothing_keeps_the_limit_the_lowest_abstention_wins():
     rows = [row(0.9, abstain=0.5), row(0.2, abstain=0.3)]
 
-    assert choose(rows, base=DEFAULT, max_abstain_frac=0.10) is rows[1]
+    assert choose(rows, base=DEFAULT) is rows[1]
 
 
 def single(task_rows):
@@ -277,8 +277,8 @@ def test_abstaining_on_the_one_uncertain_mistake_is_found():
     result = world.calibrate(DEFAULT.replaced(max_passes=1), lambdas=(1.0,))
 
     assert result.chosen.pass_at_1 == 1.0
-    assert result.lift == pytest.approx(0.1)
-    assert result.abstain_frac == 0.1
+    assert result.chosen.lift == pytest.approx(0.1)
+    assert result.chosen.abstain_frac == 0.1
     assert 0.18 <= result.policy.theta_abstain < 1.2
     assert result.within_limit
 
@@ -288,8 +288,8 @@ def test_the_limit_forbids_abstaining_on_more():
 
     result = world.calibrate(DEFAULT.replaced(max_passes=1), lambdas=(1.0,), max_abstain_frac=0.05)
 
-    assert result.abstain_frac == 0.0
-    assert result.lift == 0.0
+    assert result.chosen.abstain_frac == 0.0
+    assert result.chosen.lift == 0.0
 
 
 def test_no_label_is_an_error():

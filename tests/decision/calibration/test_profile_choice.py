@@ -94,7 +94,7 @@ def test_the_mean_of_violation_scores_is_tested_by_random_signs(num, chosen):
 
 def test_who_often_wins_a_little_and_sometimes_loses_much_does_not_replace_the_vote():
     """Mean worth 0.616 against 0.8, with 62 wins and 38 losses: as a sign test p would be 0.0105."""
-    vote, challenger = np.full(100, 0.8), np.repeat([0.81, 0.3], [62, 38])
+    vote, challenger = np.repeat([0.8, 1.0], [100, 1]), np.repeat([0.81, 0.3, 1.0], [62, 38, 1])
 
     choice = choose_profile({"vote": vote, "posterior": challenger}, delta=0.1)
 
