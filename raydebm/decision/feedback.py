@@ -24,11 +24,7 @@ STEPS_CHARS = 8000
 """Length of the quoted end of a text whose steps are to be checked, about 2,000 tokens."""
 
 
-def feedback_messages(
-    task: Task,
-    problem: Problem,
-    best: ScoredCandidate | None,
-) -> tuple[Message, ...]:
+def feedback_messages(task: Task, problem: Problem, best: ScoredCandidate | None) -> tuple[Message, ...]:
     """Chat of the next pass.
 
     Args:
@@ -63,14 +59,12 @@ def exemplar(pool: Sequence[ScoredCandidate]) -> ScoredCandidate | None:
 
     Parsed before unparsed, then by penalty, mu, pass and id, the lowest first.
     """
-    written = [scored for scored in pool if scored.candidate.text is not None]
-    return min(written, key=_exemplar_key, default=None)
 
+    def rank(scored: ScoredCandidate) -> tuple[bool, float, float, int, str]:
+        mu, candidate = math.inf if scored.energies is None else scored.energies.mu, scored.candidate
+        return not scored.report.parsed, scored.report.penalty, mu, candidate.pass_index, candidate.candidate_id
 
-def _exemplar_key(scored: ScoredCandidate) -> tuple[bool, float, float, int, str]:
-    mu = math.inf if scored.energies is None else scored.energies.mu
-    candidate = scored.candidate
-    return (not scored.report.parsed, scored.report.penalty, mu, candidate.pass_index, candidate.candidate_id)
+    return min((scored for scored in pool if scored.candidate.text is not None), key=rank, default=None)
 
 
 def _shown(best: ScoredCandidate) -> str:

@@ -38,15 +38,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    InstanceOf,
-    PlainSerializer,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, PlainSerializer, ValidationError, model_validator
 
 from raydebm.config import GeneratorConfig, OpenAIGenerator, TriageConfig
 from raydebm.config.policy import Count, NonNegative, PolicySettings, Probability, Profile, Rule

@@ -13,15 +13,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.one_pass import Arrived, Parts
 from raydebm.decision.sampling.waves import PassWaves
 from raydebm.errors import GenerationError, PoolError
-from raydebm.records import (
-    Candidate,
-    ConstraintReport,
-    Energies,
-    GenerationRequest,
-    Message,
-    Outcome,
-    Problem,
-)
+from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Message, Outcome, Problem
 from raydebm.run.tables import pools_of
 
 RequestsOf = Callable[[Problem, int, tuple[Message, ...]], Sequence[GenerationRequest]]

@@ -518,7 +518,7 @@ def on_common_problems(tables: Sequence[PoolTable]) -> list[PoolTable]:
 
 
 def _column(values: Iterable[float | None]) -> Floats:
-    return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+    return np.array(list(values), dtype=np.float64)  # None becomes NaN
 
 
 def _objects(values: Iterable[object]) -> NDArray[np.object_]:

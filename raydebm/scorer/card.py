@@ -32,11 +32,7 @@ def model_card(record: "EnsembleRecord", adapters: Sequence["AdapterRecord"]) ->
     )
 
 
-_POOLED = {
-    "cls": "the state of [CLS]",
-    "mean": "the mean of the tokens' states",
-    "last": "the state of the last token",
-}
+_POOLED = {"cls": "the state of [CLS]", "mean": "the mean of the tokens' states", "last": "the state of the last token"}
 LIMITS = (
     "Energies rank candidates of one problem, of the kind that the scorer was trained on; they are not probabilities, "
     "and energies of different checkpoints cannot be compared."

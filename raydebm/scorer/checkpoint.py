@@ -31,13 +31,7 @@ from torch import Tensor
 from raydebm.errors import CheckpointError, in_one_line
 from raydebm.run.ensemble_file import ENSEMBLE_FILE
 from raydebm.scorer.card import model_card
-from raydebm.scorer.checkpoint_records import (
-    SHARED_FIELDS,
-    AdapterRecord,
-    EnsembleRecord,
-    ReadingRecord,
-    Record,
-)
+from raydebm.scorer.checkpoint_records import SHARED_FIELDS, AdapterRecord, EnsembleRecord, ReadingRecord, Record
 
 CARD_FILE = "README.md"
 RECORD_FILE = "training.json"
@@ -130,8 +124,9 @@ def write_ensemble(folder: Path, adapters: Mapping[str, Path], meta: Mapping[str
             shutil.copytree(source, folder / name)
     stored = {name: read_adapter(folder / name) for name in adapters}
     records = {name: adapter.record for name, adapter in stored.items()}
-    check_consistent(records)
-    first = next(iter(records.values()))
+    (name, first), *others = records.items()
+    for other in others:
+        _check_equal((name, first), other)
     record = EnsembleRecord(
         adapters=tuple(records),
         backbone=first.backbone,
@@ -189,17 +184,6 @@ def read_ensemble(folder: Path) -> tuple[EnsembleRecord, list[StoredAdapter]]:
     for name, adapter in stored.items():
         _check_equal((ENSEMBLE_FILE, record), (name, adapter.record))
     return record, list(stored.values())
-
-
-def check_consistent(records: Mapping[str, AdapterRecord]) -> None:
-    """Check that adapters can form one ensemble.
-
-    Raises:
-        CheckpointError: two of them differ in a shared field. The message names both and the field.
-    """
-    first, *others = records.items()
-    for other in others:
-        _check_equal(first, other)
 
 
 def _check_equal(one: tuple[str, ReadingRecord], other: tuple[str, ReadingRecord]) -> None:

@@ -49,13 +49,7 @@ class MergedEngine:
     of similar length. Blocks below the lowest adapted one run once for all adapters.
     """
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        adapters: Sequence[StoredAdapter],
-        *,
-        micro_batch_tokens: int,
-    ) -> None:
+    def __init__(self, backbone: Backbone, adapters: Sequence[StoredAdapter], *, micro_batch_tokens: int) -> None:
         self._device = backbone.device
         self._pad_id = int(backbone.tokenizer.pad_token_id)
         self._micro_batch_tokens = micro_batch_tokens
@@ -172,12 +166,7 @@ class EnsembleScorer:
 
     @classmethod
     def load(
-        cls,
-        folder: str | Path,
-        *,
-        device: str = "auto",
-        dtype: str = "auto",
-        micro_batch_tokens: int = 8192,
+        cls, folder: str | Path, *, device: str = "auto", dtype: str = "auto", micro_batch_tokens: int = 8192
     ) -> "EnsembleScorer":
         """Read a checkpoint folder and its backbone.
 

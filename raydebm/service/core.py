@@ -28,7 +28,7 @@ from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.deadline import Deadline, is_late, now_s
-from raydebm.decision.sampling.one_pass import Arrived, Parts
+from raydebm.decision.sampling.one_pass import Arrived, Observer, Parts
 from raydebm.decision.sampling.waves import PassWaves, Wave
 from raydebm.errors import (
     CeilingReachedError,
@@ -377,7 +377,7 @@ def _count_candidates(meter: Meter, candidates: Sequence[Candidate]) -> None:
 
 
 @dataclass
-class Activity:
+class Activity(Observer):
     """Record of one request's work, for its answer; the loop's observer (``decision.sampling.one_pass.Observer``)."""
 
     asked: list[GenerationRequest] = field(default_factory=list)

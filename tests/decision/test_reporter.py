@@ -108,13 +108,6 @@ def test_a_check_that_ends_the_process_or_raises_fails_alone(reporter_of):
     assert (reports[2].penalty, reports[2].answer) == (0.0, "good")
 
 
-def test_reports_come_in_order_with_their_violations(reporter_of):
-    reports = reporter_of(60.0, most=2).reports(PROBLEM, [candidate(text) for text in ("bad", "good", "bad")])
-
-    assert [report.candidate_id for report in reports] == ["bad", "good", "bad"]
-    assert [violation.message for violation in reports[0].violations] == ["is bad"]
-
-
 def test_others_are_checked_while_one_hangs(reporter_of):
     reporter = reporter_of(60.0, most=2)
     reporter.reports(PROBLEM, [candidate("good"), candidate("good")])  # both children are up, or one is

@@ -14,7 +14,7 @@ evaluated on arrays. A test compares this with the loop itself for every setting
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.config import CalibrationConfig
-from raydebm.decision.calibration.policy_traces import CORRECT, Trace, trace_all
+from raydebm.decision.calibration.policy_traces import CORRECT, Trace, TraceStep, trace
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import PoolError
@@ -133,7 +133,12 @@ def calibrate(
         raise PoolError("calibration needs problems with labelled candidates, got none; check pairs.validation_frac")
     config = config or CalibrationConfig()
     traced = sorted({*config.lambdas, base.lambda_})
-    traces = asyncio.run(trace_all(problems, parts=parts, labels=labels, base=base, lambdas=traced))
+
+    async def walks(lambda_: float) -> list[Trace]:
+        policy = base.replaced(lambda_=lambda_)
+        return [await trace(problem, parts=parts, labels=labels, policy=policy) for problem in problems]
+
+    traces = {lambda_: asyncio.run(walks(lambda_)) for lambda_ in traced}
     tables = {lambda_: _Table.of(of_lambda, num_steps=base.max_passes) for lambda_, of_lambda in traces.items()}
     single_pass = {lambda_: table.single_pass() for lambda_, table in tables.items()}
     if all(math.isnan(value) for value in single_pass.values()):
@@ -158,7 +163,7 @@ def calibrate(
         single_pass=single_pass,
         num_problems=len(problems),
         num_incomplete=len(
-            {walk.problem_id for walks in traces.values() for walk in walks if len(walk.steps) < base.max_passes}
+            {walk.problem_id for own in traces.values() for walk in own if len(walk.steps) < base.max_passes}
         ),
     )
 
@@ -207,15 +212,18 @@ class _Table:
 
     @classmethod
     def of(cls, traces: Sequence[Trace], *, num_steps: int) -> "_Table":
-        columns: list[list[list[float]]] = [[], [], [], [], []]
-        for trace in traces:
-            steps = [trace.steps[min(index, len(trace.steps) - 1)] for index in range(num_steps)]
-            columns[0].append([_number(step.signal) for step in steps])
-            columns[1].append([_number(step.sigma) for step in steps])
-            columns[2].append([_number(step.penalty) for step in steps])
-            columns[3].append([CORRECT[step.verdict] for step in steps])
-            columns[4].append([_number(step.violation) for step in steps])
-        return cls(*(np.array(column, dtype=np.float64) for column in columns))
+        rows = [[walk.steps[min(index, len(walk.steps) - 1)] for index in range(num_steps)] for walk in traces]
+
+        def column(of: Callable[[TraceStep], float | None]) -> Floats:
+            return np.array([[of(step) for step in row] for row in rows], dtype=np.float64)  # None becomes NaN
+
+        return cls(
+            signal=column(lambda step: step.signal),
+            sigma=column(lambda step: step.sigma),
+            penalty=column(lambda step: step.penalty),
+            correct=column(lambda step: CORRECT[step.verdict]),
+            violation=column(lambda step: step.violation),
+        )
 
     def single_pass(self) -> float:
         first = self.correct[:, 0]
@@ -232,10 +240,6 @@ class _Table:
         passed[:, -1] = True
         stops: NDArray[np.intp] = passed.argmax(axis=1)
         return stops
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def _threshold_grid(tables: Sequence[_Table]) -> list[tuple[float, float]]:

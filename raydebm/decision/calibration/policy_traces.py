@@ -70,24 +70,6 @@ async def trace(problem: Problem, *, parts: Parts, labels: Mapping[str, Label], 
     return Trace(problem_id=problem.problem_id, steps=tuple(steps))
 
 
-async def trace_all(
-    problems: Sequence[Problem],
-    *,
-    parts: Parts,
-    labels: Mapping[str, Label],
-    base: Policy,
-    lambdas: Sequence[float],
-) -> dict[float, list[Trace]]:
-    """Trace every problem at every lambda, in the order of the problems."""
-    return {
-        lambda_: [
-            await trace(problem, parts=parts, labels=labels, policy=base.replaced(lambda_=lambda_))
-            for problem in problems
-        ]
-        for lambda_ in lambdas
-    }
-
-
 def _worth(
     best: ScoredCandidate | None, pool: Sequence[ScoredCandidate], labels: Mapping[str, Label]
 ) -> tuple[Verdict, float | None]:

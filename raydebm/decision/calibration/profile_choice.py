@@ -81,12 +81,7 @@ def choose_profile(worth: Mapping[Profile, Floats], *, delta: float) -> ProfileC
         replaced = p_value <= _level(challenger, delta)
         tests.append(
             ProfileTest(
-                challenger=challenger,
-                incumbent=incumbent,
-                wins=wins,
-                losses=losses,
-                p_value=p_value,
-                replaced=replaced,
+                challenger=challenger, incumbent=incumbent, wins=wins, losses=losses, p_value=p_value, replaced=replaced
             )
         )
         if replaced:

@@ -82,13 +82,7 @@ class LabelledTable:
         worth = np.array(
             [pools[pool].worth[place] for pool, place in zip(table.pool_of_row, table.place_of_row, strict=True)]
         )
-        return cls(
-            pools=tuple(pools),
-            table=table,
-            worth=worth,
-            right=right,
-            total=total,
-        )
+        return cls(pools=tuple(pools), table=table, worth=worth, right=right, total=total)
 
     @cached_property
     def cluster_worth(self) -> Floats:
@@ -234,10 +228,7 @@ def reference_of(labelled_table: LabelledTable, used: Bools, *, lambda_: float) 
         for code, share in enumerate(shares)
     ]
     return Reference(
-        authors=dict(zip(table.authors, authors, strict=True)),
-        default=default,
-        lambda_=lambda_,
-        kinds=kinds,
+        authors=dict(zip(table.authors, authors, strict=True)), default=default, lambda_=lambda_, kinds=kinds
     )
 
 

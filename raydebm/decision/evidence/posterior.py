@@ -28,7 +28,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, Evidence, evidence_of, terms_about
+from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, evidence_of, terms_about
 from raydebm.decision.evidence.reference import PLAIN, Reference
 from raydebm.decision.evidence.terms import representatives
 from raydebm.decision.groups import Bools, Floats, Ints, sigmoid
@@ -202,8 +202,12 @@ class Posterior:
         )
         evidence = evidence_of(table, self.reference, names=(*terms, *context))
         owner, count = table.pool_of_cluster, len(table.clusters)
-        added = self._added(evidence, terms, owner, count)
-        scores, none = added.sum(axis=1), self._none_scores(evidence)
+        # A term that was measured for some clusters of a pool is filled with their mean; for none of them it is 0.
+        columns = [self.weights[name] * filled(evidence.term(name), owner, count) for name in terms]
+        added = np.column_stack([np.empty((len(owner), 0)), *columns])
+        scores, none = added.sum(axis=1), np.zeros(count)
+        for name, weight in self.context_weights.items():
+            none += weight * np.nan_to_num(evidence.context_term(name))
         proof = table.proof
         scores[proof == 0] = -math.inf  # refuted answers have no share of the rest
         if self.competition == "exclusive":
@@ -273,23 +277,6 @@ class Posterior:
         given = np.where(is_extreme, LOWEST, 0.0)
         rest = 1 - given * outcomes
         return np.where(is_open, rest[owner] * probability + given[owner], probability), rest * none + given
-
-    def _none_scores(self, evidence: Evidence) -> Floats:
-        return sum(
-            (weight * np.nan_to_num(evidence.context_term(name)) for name, weight in self.context_weights.items()),
-            start=np.zeros(len(evidence.context)),
-        )
-
-    def _added(self, evidence: Evidence, terms: Sequence[str], owner: Ints, count: int) -> Floats:
-        """theta_j phi_j(a) of these terms, shape (C, len(terms)).
-
-        A term that was measured for only some clusters of a pool is filled with their mean. A term that was measured
-        for none of them is 0.
-        """
-        added = np.zeros((len(owner), len(terms)))
-        for place, name in enumerate(terms):
-            added[:, place] = self.weights[name] * filled(evidence.term(name), owner, count)
-        return added
 
     def to_json(self) -> dict[str, Any]:
         """Weights and reference as JSON values, as in a policy file."""

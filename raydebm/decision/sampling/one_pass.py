@@ -17,15 +17,7 @@ from raydebm.decision.sampling.checks import unchecked
 from raydebm.decision.sampling.deadline import Deadline, now_s
 from raydebm.decision.sampling.waves import PassWaves, Wave
 from raydebm.errors import ScoringError
-from raydebm.records import (
-    Candidate,
-    ConstraintReport,
-    Energies,
-    Message,
-    PassRecord,
-    Problem,
-    ScoredCandidate,
-)
+from raydebm.records import Candidate, ConstraintReport, Energies, Message, PassRecord, Problem, ScoredCandidate
 from raydebm.tasks.base import Task
 
 T = TypeVar("T")
@@ -81,31 +73,17 @@ class ScoreSource(Protocol):
         ...
 
 
-class Observer(Protocol):
-    """Receiver of a request's events as they happen."""
+class Observer:
+    """Receiver of a request's events as they happen; this one ignores them."""
 
     def scored(self, scored: ScoredCandidate) -> None:
         """Called with each candidate that has text, once its checks and energies are known."""
-        ...
 
     def waved(self, wave: Wave) -> None:
         """Called after each wave of a pass."""
-        ...
 
     def decided(self, record: PassRecord, reason: str, beliefs: Sequence[Belief]) -> None:
         """Called after each pass, with the posterior of the pool's answers, the selected one first."""
-        ...
-
-
-class NoObserver:
-    def scored(self, scored: ScoredCandidate) -> None:
-        pass
-
-    def waved(self, wave: Wave) -> None:
-        pass
-
-    def decided(self, record: PassRecord, reason: str, beliefs: Sequence[Belief]) -> None:
-        pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +96,7 @@ class Parts:
     scorer: EnergyScorer
     baselines: ScoreSource | None = None
     """Source of baseline scores. Default: no baseline is evidence."""
-    observer: Observer = field(default_factory=NoObserver)
+    observer: Observer = field(default_factory=Observer)
     """Receiver of events."""
     deadline: Deadline | None = None
     """Time limit. Default: no limit."""

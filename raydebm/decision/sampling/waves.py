@@ -31,29 +31,10 @@ from raydebm.decision.rules import PoolDecision, decide_pool
 from raydebm.decision.sampling.deadline import Deadline, now_s
 from raydebm.decision.stopping.settled import Stop, StopReason, settled, wave_ends
 from raydebm.decision.table import clusters_of
-from raydebm.records import PassStop, ScoredCandidate
+from raydebm.records import Candidate, GenerationRequest, PassStop, ScoredCandidate
 
-
-class Sample(Protocol):
-    """A request for a candidate, or a recorded candidate."""
-
-    @property
-    def candidate_id(self) -> str:
-        """Content id of the request's candidate."""
-        ...
-
-    @property
-    def generator(self) -> str:
-        """Name of the sample's generator."""
-        ...
-
-    @property
-    def sample_index(self) -> int:
-        """Index of the sample among its generator's samples."""
-        ...
-
-
-S = TypeVar("S", bound=Sample)
+S = TypeVar("S", GenerationRequest, Candidate)
+"""A sample: a request for a candidate, or a recorded candidate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,7 +251,7 @@ class PassWaves:
 
 
 async def _decided(
-    arrivals: Arrivals, drawing: "asyncio.Future[None]", samples: Sequence[Sample], pass_rule: PassRule
+    arrivals: Arrivals, drawing: "asyncio.Future[None]", samples: Sequence[S], pass_rule: PassRule
 ) -> tuple[Stop, int]:
     """Decision about a wave and the number of samples it is based on.
 

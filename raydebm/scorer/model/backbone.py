@@ -76,7 +76,7 @@ class Backbone:
     @property
     def dtype(self) -> str:
         """Dtype of the weights, such as ``float32``."""
-        return dtype_name(next(self.encoder.parameters()).dtype)
+        return str(next(self.encoder.parameters()).dtype).removeprefix("torch.")
 
 
 def resolve_backbone(name: str) -> Path | str:
@@ -138,13 +138,7 @@ def frozen_weights(name: str) -> dict[str, NDArray[Any]]:
     return {key: tensor.detach().cpu().contiguous().numpy() for key, tensor in encoder.state_dict().items()}
 
 
-def load_backbone(
-    name: str,
-    *,
-    weights: Weights | None = None,
-    device: str = "auto",
-    dtype: str = "auto",
-) -> Backbone:
+def load_backbone(name: str, *, weights: Weights | None = None, device: str = "auto", dtype: str = "auto") -> Backbone:
     """Load the frozen encoder, or map given weights.
 
     Args:
@@ -272,11 +266,6 @@ def resolve_dtype(dtype: str, device: torch.device) -> torch.dtype:
     if dtype not in DTYPES:
         raise UnknownNameError("dtype", dtype, ["auto", *DTYPES])
     return DTYPES[dtype]
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """The name in recipes, such as ``float32``."""
-    return str(dtype).removeprefix("torch.")
 
 
 def _source(name: str) -> ModelSource:

@@ -18,8 +18,8 @@ query and value, ``Wo`` with it adds the key, and ``Wi`` the attention's output.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Mapping, Sequence, Set
+from typing import Any, cast
 
 from torch import nn
 
@@ -45,12 +45,12 @@ def target_modules(adapter: AdapterConfig, encoder: nn.Module) -> tuple[str, ...
         ConfigError: a target is neither a role nor a module of the backbone; on DeBERTa, roles without Wqkv; or the
             backbone has no such layer.
     """
-    linear = linear_layers(encoder)
-    if _is_deberta(encoder) and set(adapter.targets) <= set(ROLES):
+    linear, config = linear_layers(encoder), cast("Any", encoder.config)
+    if config.model_type == "deberta-v2" and set(adapter.targets) <= set(ROLES):
         suffixes = _deberta_suffixes(adapter)
         chosen = {name for name in linear if any(f".{name}".endswith(f".{suffix}") for suffix in suffixes)}
     else:
-        chosen = _chosen(adapter, encoder, linear)
+        chosen = _chosen(adapter, int(config.hidden_size), linear)
     chosen &= _in_layers(adapter, encoder, linear)
     if not chosen:
         raise ConfigError(f"adapter {adapter.name!r}: layers {adapter.layers} have none of its targets; choose others")
@@ -85,16 +85,17 @@ def _in_layers(adapter: AdapterConfig, encoder: nn.Module, linear: Mapping[str, 
     return {name for name in linear if name.startswith(starts)}
 
 
-def _chosen(adapter: AdapterConfig, encoder: nn.Module, linear: Mapping[str, nn.Linear]) -> set[str]:
+def _chosen(adapter: AdapterConfig, hidden_size: int, linear: Mapping[str, nn.Linear]) -> set[str]:
     """The linear layers of the adapter's targets, in all blocks."""
-    roles = {name: role_of(name, layer, hidden_size=_hidden_size(encoder)) for name, layer in linear.items()}
+    roles = {name: role_of(name, layer, hidden_size=hidden_size) for name, layer in linear.items()}
     chosen: set[str] = set()
     for target in adapter.targets:
         layers = {name for name, role in roles.items() if role == target or f".{name}".endswith(f".{target}")}
         if not layers:
+            leaves = ", ".join(sorted({name.rpartition(".")[2] for name in linear}))
             raise ConfigError(
                 f"adapter {adapter.name!r}: target {target!r} is neither a role ({', '.join(ROLES)}) with layers nor a "
-                f"linear layer of the backbone; its linear layers are called {_leaves(linear) or 'nothing'}"
+                f"linear layer of the backbone; its linear layers are called {leaves or 'nothing'}"
             )
         chosen |= layers
     return chosen
@@ -123,17 +124,12 @@ def role_of(name: str, layer: nn.Linear, *, hidden_size: int) -> str | None:
 
 def _suffix(name: str, chosen: Set[str], everything: Sequence[str]) -> str:
     """The shortest suffix of a module name that no module outside ``chosen`` has."""
+    parts = name.split(".")
     return next(
         suffix
-        for suffix in _suffixes(name)
+        for suffix in (".".join(parts[-count:]) for count in range(1, len(parts) + 1))
         if all(other in chosen for other in everything if f".{other}".endswith(f".{suffix}"))
     )
-
-
-def _suffixes(name: str) -> Iterator[str]:
-    """Suffixes of a dotted name, the shortest first: ``c``, ``b.c``, ``a.b.c`` for ``a.b.c``."""
-    parts = name.split(".")
-    return (".".join(parts[-count:]) for count in range(1, len(parts) + 1))
 
 
 def _deberta_suffixes(adapter: AdapterConfig) -> tuple[str, ...]:
@@ -143,17 +139,3 @@ def _deberta_suffixes(adapter: AdapterConfig) -> tuple[str, ...]:
             "include Wqkv, alone or with Wo or Wi"
         )
     return tuple(name for target in adapter.targets for name in _DEBERTA[target])
-
-
-def _is_deberta(encoder: nn.Module) -> bool:
-    config: Any = encoder.config
-    return bool(config.model_type == "deberta-v2")
-
-
-def _hidden_size(encoder: nn.Module) -> int:
-    config: Any = encoder.config
-    return int(config.hidden_size)
-
-
-def _leaves(linear: Mapping[str, nn.Linear]) -> str:
-    return ", ".join(sorted({name.rpartition(".")[2] for name in linear}))

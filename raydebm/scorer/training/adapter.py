@@ -127,12 +127,7 @@ class _AdapterRun:
     """State of one adapter's training."""
 
     def __init__(
-        self,
-        adapter: AdapterConfig,
-        data: AdapterData,
-        backbone: Backbone,
-        settings: TrainingSettings,
-        out_dir: Path,
+        self, adapter: AdapterConfig, data: AdapterData, backbone: Backbone, settings: TrainingSettings, out_dir: Path
     ) -> None:
         self._adapter, self._backbone, self._settings, self._out_dir = adapter, backbone, settings, out_dir
         self._train, self._validation = list(data.train), list(data.validation)

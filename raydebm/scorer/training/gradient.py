@@ -64,11 +64,7 @@ def _pieces(member: EnsembleMember, batch: MicroBatch, max_graph_bytes: float) -
 
 
 def _backward_in_two_phases(
-    member: EnsembleMember,
-    batches: Sequence[MicroBatch],
-    pairs: StepPairs,
-    *,
-    scaler: torch.amp.GradScaler,
+    member: EnsembleMember, batches: Sequence[MicroBatch], pairs: StepPairs, *, scaler: torch.amp.GradScaler
 ) -> float:
     states: list[list[Tensor]] = []
     energies: list[Tensor] = []

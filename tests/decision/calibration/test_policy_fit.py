@@ -362,13 +362,7 @@ def test_the_walks_in_waves_are_at_the_policys_tau_accept_the_median_above_it_an
 @pytest.mark.parametrize(("floor", "certified"), [(-np.inf, True), (0.95, False)])
 def test_nothing_is_promised_below_the_floor_of_the_policy_that_a_threshold_implies(floor, certified):
     """The threshold 0.9 needs a tau_accept above 0.6, and longer waves may make what was refused as sure as 0.95."""
-    policy = Policy(
-        rule="posterior",
-        posterior=VOTES,
-        max_passes=1,
-        waves=(2,),
-        tau_accept=0.6,
-    )
+    policy = Policy(rule="posterior", posterior=VOTES, max_passes=1, waves=(2,), tau_accept=0.6)
     confidence, worth = np.full((60, 1), 0.9), np.ones((60, 1))
 
     fitted = fit_thresholds(

@@ -4,23 +4,13 @@ import numpy as np
 import pytest
 from scipy.optimize import check_grad
 
-from raydebm.decision.evidence.likelihoods import (
-    PRIOR_SD,
-    Design,
-    _dispersion,
-    exclusive,
-    independent,
-    quasi_maximum,
-)
+from raydebm.decision.evidence.likelihoods import PRIOR_SD, Design, _dispersion, exclusive, independent, quasi_maximum
 
 
 def one_problem(right):
     """Two clusters with features 1 and 0, and "none" with context 1."""
     return Design(
-        features=np.array([[1.0], [0.0]]),
-        context=np.array([[1.0]]),
-        owner=np.array([0, 0]),
-        right=np.array(right),
+        features=np.array([[1.0], [0.0]]), context=np.array([[1.0]]), owner=np.array([0, 0]), right=np.array(right)
     )
 
 
@@ -60,12 +50,7 @@ def random_design(seed):
     rng = np.random.default_rng(seed)
     owner = np.repeat(np.arange(6), [1, 2, 3, 4, 2, 3])
     right = rng.choice([0.0, 1.0, 0.3, math.nan], len(owner))
-    return Design(
-        features=rng.normal(size=(len(owner), 3)),
-        context=rng.normal(size=(6, 2)),
-        owner=owner,
-        right=right,
-    )
+    return Design(features=rng.normal(size=(len(owner), 3)), context=rng.normal(size=(6, 2)), owner=owner, right=right)
 
 
 @pytest.mark.parametrize("likelihood", [exclusive, independent])

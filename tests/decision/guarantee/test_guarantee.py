@@ -4,11 +4,7 @@ import random
 import numpy as np
 import pytest
 
-from raydebm.decision.guarantee.guarantee import (
-    certify,
-    certify_smallest,
-    check_promise,
-)
+from raydebm.decision.guarantee.guarantee import certify, certify_smallest, check_promise
 from raydebm.errors import ConfigError
 
 

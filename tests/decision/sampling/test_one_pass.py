@@ -141,12 +141,7 @@ def test_a_failed_candidate_is_neither_checked_nor_scored(run, arriving, checker
 def test_an_observer_hears_of_a_candidate_when_both_are_known(run, arriving, checker, timed_scorer):
     heard = Heard()
 
-    run(
-        arriving((0, "a"), (1, "b"), (1, "c", None)),
-        Timed(checker, 0.25),
-        timed_scorer(0.5, "a", "b"),
-        observer=heard,
-    )
+    run(arriving((0, "a"), (1, "b"), (1, "c", None)), Timed(checker, 0.25), timed_scorer(0.5, "a", "b"), observer=heard)
 
     assert heard.scored_at == [(0.5, "a", True), (1.5, "b", True)]
 

@@ -15,7 +15,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide, with_energies
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 from raydebm.decision.sampling.deadline import Deadline
-from raydebm.decision.sampling.one_pass import NoObserver, Parts
+from raydebm.decision.sampling.one_pass import Observer, Parts
 from raydebm.decision.sampling.waves import cut_pass, generator_order, in_turns
 from raydebm.errors import GenerationError
 from raydebm.generators.requests import unanswered
@@ -70,7 +70,7 @@ class Waved:
         return completed
 
 
-class Listening(NoObserver):
+class Listening(Observer):
     def __init__(self):
         self.waves = []
 
@@ -121,7 +121,7 @@ def run(task, problem, checker, run_virtually):
                     source=source,
                     checker=checker,
                     scorer=scorer or AnyScorer(),
-                    observer=observer or NoObserver(),
+                    observer=observer or Observer(),
                     deadline=deadline,
                 ),
                 policy=policy,
@@ -315,11 +315,7 @@ def test_a_settled_answer_that_the_profile_does_not_select_ends_nothing():
 def with_skills(prices, **skills):
     authors = {name: Author(skill=skill, center=0.0, scale=1.0) for name, skill in skills.items()}
     reference = Reference(authors=authors, default=Author(skill=0.0, center=0.0, scale=1.0), lambda_=1.0)
-    return Policy(
-        posterior=replace(BY_VOTES, reference=reference),
-        prices=prices,
-        waves=(4,),
-    )
+    return Policy(posterior=replace(BY_VOTES, reference=reference), prices=prices, waves=(4,))
 
 
 def test_generators_come_by_right_answers_per_dollar():

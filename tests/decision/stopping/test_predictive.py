@@ -78,10 +78,7 @@ def test_long_budgets_lose_no_precision():
 
 def test_ewens_weights():
     # Two alphas, votes (2,): alpha Gamma(alpha) / Gamma(alpha + 2) = 1 / (alpha + 1): 1/2 and 1/4.
-    assert concentrations([2], grid=(1.0, 3.0)) == (
-        (1.0, pytest.approx(2 / 3)),
-        (3.0, pytest.approx(1 / 3)),
-    )
+    assert concentrations([2], grid=(1.0, 3.0)) == ((1.0, pytest.approx(2 / 3)), (3.0, pytest.approx(1 / 3)))
 
 
 def test_reach_is_the_beta_binomial_tail():

@@ -6,13 +6,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer, RobertaConfig
 
 from raydebm.errors import CheckpointError, ConfigError
-from raydebm.scorer.model.backbone import (
-    check_file,
-    frozen_weights,
-    load_backbone,
-    make_backbone,
-    resolve_backbone,
-)
+from raydebm.scorer.model.backbone import check_file, frozen_weights, load_backbone, make_backbone, resolve_backbone
 from raydebm.scorer.model.blocks import num_positions
 
 FAMILIES = ["modernbert", "deberta-v2", "bert", "mpnet", "llama", "qwen2"]

@@ -5,12 +5,7 @@ from transformers import DebertaV2Config, ModernBertConfig
 
 from raydebm.config import PAPER_ADAPTERS, AdapterConfig
 from raydebm.errors import CheckpointError, ConfigError
-from raydebm.scorer.model.lora import (
-    attach,
-    lora_config,
-    low_rank_updates,
-    merged_copy,
-)
+from raydebm.scorer.model.lora import attach, lora_config, low_rank_updates, merged_copy
 from raydebm.scorer.model.targets import target_modules
 
 DEBERTA_V3_BASE = DebertaV2Config(

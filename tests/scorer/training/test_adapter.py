@@ -191,9 +191,7 @@ def test_a_small_memory_limit_changes_nothing_but_memory(train, settings, dropou
 
 
 @pytest.mark.parametrize(
-    ("share", "expected"),
-    [(1.0, 0.3), (0.5, 0.3), (0.25, 0.15), (0.1, 0.06)],
-    ids=["a-gpu-each", "two", "four", "ten"],
+    ("share", "expected"), [(1.0, 0.3), (0.5, 0.3), (0.25, 0.15), (0.1, 0.06)], ids=["a-gpu-each", "two", "four", "ten"]
 )
 def test_all_workers_of_a_gpu_take_at_most_60_percent_for_graphs(monkeypatch, settings, share, expected):
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda device: SimpleNamespace(total_memory=1000))

@@ -34,11 +34,7 @@ def step(member, *, max_tokens=40, max_graph_bytes=2.0**30):
     with torch.random.fork_rng():
         torch.manual_seed(11)
         loss = backward(
-            member,
-            batches,
-            step_pairs(GROUPS, device=member.device),
-            scaler=NO_SCALE,
-            max_graph_bytes=max_graph_bytes,
+            member, batches, step_pairs(GROUPS, device=member.device), scaler=NO_SCALE, max_graph_bytes=max_graph_bytes
         )
         return loss, gradients(member), torch.get_rng_state()
 
