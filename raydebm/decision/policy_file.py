@@ -34,12 +34,21 @@ def read_policy(run: RunDir, recipe: Recipe, task: Task, wanted: str | None = No
 
 def policy_in_force(run: RunDir) -> Policy:
     """The policy of ``calibration/policy.json``. Raises ConfigError if it is missing or invalid."""
-    return _policy(_calibrated(run), run.uri("calibration", "policy.json"))
+    remedy = "run `raydebm calibrate`, or set `policy: recipe` to use the recipe's own thresholds"
+    value, where = run.read_object("calibration", "policy.json", remedy=remedy), run.uri("calibration", "policy.json")
+    if value is None:
+        raise ConfigError(f"{where} does not exist; {remedy}")
+    return _policy(value, where)
 
 
 def policy_in(path: str) -> Policy:
     """The policy of a file. Raises ConfigError if it is missing or invalid."""
-    return _policy(_json_file(path), path)
+    text = text_of(path, what="policy file", missing="; give a file, `recipe`, or leave `policy` out")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"policy file {path!r} is not JSON: {error}") from error
+    return _policy(value, path)
 
 
 def check_fits(policy: Policy, recipe: Recipe, task: Task, *, what: str) -> None:
@@ -90,19 +99,3 @@ def _policy(value: Any, where: str) -> Policy:
         return Policy.from_json(value)
     except (ConfigError, TypeError) as error:
         raise ConfigError(f"{where} is not a policy: {error}. If another version wrote it, calibrate again") from error
-
-
-def _calibrated(run: RunDir) -> Any:
-    remedy = "run `raydebm calibrate`, or set `policy: recipe` to use the recipe's own thresholds"
-    value = run.read_object("calibration", "policy.json", remedy=remedy)
-    if value is None:
-        raise ConfigError(f"{run.uri('calibration', 'policy.json')} does not exist; {remedy}")
-    return value
-
-
-def _json_file(path: str) -> Any:
-    text = text_of(path, what="policy file", missing="; give a file, `recipe`, or leave `policy` out")
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"policy file {path!r} is not JSON: {error}") from error

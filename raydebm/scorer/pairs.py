@@ -252,11 +252,14 @@ class PairMaker:
         if self.num_pairs:
             return
         config, kinds = self._config, self._kinds
-        across = f", {_BOTH} in {kinds[_BOTH]}" if config.within_author else ""
+        across, remedy = "", "take more samples, or use generators of different strength"
+        if config.within_author:
+            across = f", {_BOTH} in {kinds[_BOTH]}"
+            remedy = "sample each generator several times, or leave out pairs.within_author"
         raise PoolError(
             f"no pairs in {kinds.total()} problems: all candidates correct in {kinds['all correct']}, "
             f"all incorrect in {kinds['all incorrect']}, none labeled in {kinds['unlabeled']}, "
-            f"all scores equal in {kinds['equal']}{across}; {_remedy(config)}"
+            f"all scores equal in {kinds['equal']}{across}; {remedy}"
         )
 
 
@@ -266,12 +269,6 @@ def _by_author(pool: Sequence[Candidate], config: PairsConfig) -> dict[tuple[str
     for candidate in pool:
         groups.setdefault((candidate.generator,) if config.within_author else (), []).append(candidate)
     return dict(sorted(groups.items()))
-
-
-def _remedy(config: PairsConfig) -> str:
-    if config.within_author:
-        return "sample each generator several times, or leave out pairs.within_author"
-    return "take more samples, or use generators of different strength"
 
 
 def _labelled_texts(pool: Sequence[Candidate], label_of: Mapping[str, Label]) -> list[Label]:
