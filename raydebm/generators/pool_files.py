@@ -47,12 +47,7 @@ _UNNUMBERED = -1
 
 def answers_chat(recorded: Candidate, messages: Sequence[Message], response_format: str | None = None) -> bool:
     """Whether the recorded candidate answers this chat: its id is the content id of its request."""
-    return _request_id(recorded, messages, response_format) == recorded.candidate_id
-
-
-def _request_id(recorded: Candidate, messages: Sequence[Message], response_format: str | None = None) -> str:
-    """Id of the request for this chat that a candidate would answer."""
-    return GenerationRequest(
+    request = GenerationRequest(
         task=recorded.task,
         problem_id=recorded.problem_id,
         generator=recorded.generator,
@@ -62,7 +57,8 @@ def _request_id(recorded: Candidate, messages: Sequence[Message], response_forma
         pass_index=recorded.pass_index,
         sample_index=recorded.sample_index,
         response_format=response_format,
-    ).candidate_id
+    )
+    return request.candidate_id == recorded.candidate_id
 
 
 def read_pool_file(name: str | Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
@@ -115,9 +111,9 @@ def _read_parquet(path: Path) -> Pool:
 
 def _read_json_lines(path: Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
     entries, known = _entries(path, text_fields, models)
-    sample_of = _sample_indices((model, draw) for _, model, draw, _ in entries)
+    sample_of = _sample_indices((model, draw) for _, model, draw in entries)
     found = []
-    for (problem_id, model, draw, _), (text, error, pass_index, chat) in entries.items():
+    for (problem_id, model, draw), (text, error) in entries.items():
         candidate = Candidate(
             candidate_id=content_id("recorded", task, problem_id, model, list(draw), text),
             task=task,
@@ -125,12 +121,9 @@ def _read_json_lines(path: Path, task: str, text_fields: Sequence[str], models: 
             generator=model,
             text=text,
             error=error,
-            pass_index=pass_index,
             sample_index=sample_of[model, draw],
         )
-        if chat:
-            candidate = replace(candidate, candidate_id=_request_id(candidate, chat))
-        found.append((problem_id, model, (pass_index, candidate.sample_index, 0), candidate))
+        found.append((problem_id, model, (1, candidate.sample_index, 0), candidate))
     return found, known
 
 
@@ -150,19 +143,19 @@ def _sample_indices(drawn: Iterable[tuple[str, _Draw]]) -> dict[tuple[str, _Draw
     return indices
 
 
-_Entry = tuple[str | None, str | None, int, Sequence[Message]]
-"""Text, error, pass, and the chat of a later pass."""
+_Entry = tuple[str | None, str | None]
+"""Text and error."""
 
 
 def _entries(
     path: Path, text_fields: Sequence[str], models: Sequence[str] | None
-) -> tuple[dict[tuple[str, str, _Draw, str], _Entry], set[str]]:
-    """Entries by problem, model, draw and id of the chat, and the names of all models."""
-    entries: dict[tuple[str, str, _Draw, str], _Entry] = {}
+) -> tuple[dict[tuple[str, str, _Draw], _Entry], set[str]]:
+    """Entries by problem, model and draw, and the names of all models."""
+    entries: dict[tuple[str, str, _Draw], _Entry] = {}
     known: set[str] = set()
     bad: list[str] = []
     repeated = 0
-    unnumbered: Counter[tuple[str, str, str]] = Counter()
+    unnumbered: Counter[tuple[str, str]] = Counter()
     for number, line in enumerate(text_lines(path, what="recorded pool"), start=1):
         if not line.strip():
             continue
@@ -174,15 +167,12 @@ def _entries(
         known.add(row["model"])
         if models is not None and row["model"] not in models:
             continue
-        problem_id, model, pass_index, draw = row["problem_id"], row["model"], row["pass_index"], _draw(row)
-        messages = _messages(row)
-        chat = content_id(pass_index, messages) if messages else ""
+        problem_id, model, draw = row["problem_id"], row["model"], _draw(row)
         if draw[1] == _UNNUMBERED:
-            draw = ("", unnumbered[problem_id, model, chat], "")
-            unnumbered[problem_id, model, chat] += 1
-        key = (problem_id, model, draw, chat)
-        repeated += key in entries
-        entries.setdefault(key, (*_answer(row, text_fields), pass_index, messages))
+            draw = ("", unnumbered[problem_id, model], "")
+            unnumbered[problem_id, model] += 1
+        repeated += (problem_id, model, draw) in entries
+        entries.setdefault((problem_id, model, draw), _answer(row, text_fields))
     if not known:
         first = f"; the first bad line is {bad[0]}" if bad else ""
         raise TaskDataError(
@@ -200,7 +190,7 @@ def _row(line: str) -> dict[str, Any]:
     """Parse one line.
 
     Raises:
-        ValueError: the line lacks its problem or model, or the chat of a later pass.
+        ValueError: the line lacks its problem or model, or is of a later pass.
     """
     row = json.loads(line)
     if not isinstance(row, dict):
@@ -209,32 +199,9 @@ def _row(line: str) -> dict[str, Any]:
         if not isinstance(row.get(name), str) or not row[name]:
             raise ValueError(f"field {name!r} must be a non-empty text, got {row.get(name)!r}")
         row[name] = well_formed(row[name])
-    pass_index = row.setdefault("pass_index", 1)
-    if not isinstance(pass_index, int) or isinstance(pass_index, bool) or pass_index < 1:
-        raise ValueError(f"field 'pass_index' must be an integer from 1 on, got {pass_index!r}")
-    if pass_index > 1 and not _is_chat(row.get("messages")):
-        raise ValueError(
-            f"pass {pass_index} answers feedback: field 'messages' must be the chat, a list of objects with role and "
-            f"content, got {row.get('messages')!r:.80}"
-        )
+    if row.get("pass_index", 1) != 1:
+        raise ValueError(f"replies of later passes are read from Parquet alone, got pass {row['pass_index']!r}")
     return row
-
-
-def _messages(row: Mapping[str, Any]) -> Sequence[Message]:
-    """The chat of a later pass; empty for the first one."""
-    chat = row["messages"] if row["pass_index"] > 1 else ()
-    return [{"role": each["role"], "content": each["content"]} for each in chat]
-
-
-def _is_chat(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(
-            isinstance(each, dict) and isinstance(each.get("role"), str) and isinstance(each.get("content"), str)
-            for each in value
-        )
-    )
 
 
 def _answer(row: Mapping[str, Any], text_fields: Sequence[str]) -> tuple[str | None, str | None]:

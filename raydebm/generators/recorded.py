@@ -2,8 +2,7 @@
 
 In:   raydebm's candidate Parquet, or JSON lines (plain or gzip) with the fields ``problem_id``, ``model``, ``text`` (or
       other fields for the answer, as text or JSON) and optionally ``sample`` (integer) and ``run`` (name of a repeated
-      run); lines with neither are numbered in order. A line of a later pass has ``pass_index`` and ``messages``, its
-      chat. A folder means its ``candidates.parquet``.
+      run); lines with neither are numbered in order. A folder means its ``candidates.parquet``.
 Out:  candidates, either all at once (``import_pool``) or request by request (``PoolGenerator``).
 
 ``problem_id`` in the file is either ours or the source's own (``Problem.data["source_id"]``). The sampling of recorded

@@ -9,7 +9,7 @@ Marks of an answer, strongest first; the last mark of a kind counts, because mod
 1. ``#### 18`` (headings such as ``#### Step 1: ...`` and ``#### 2. Total`` are not answers)
 2. ``{"answer": "18"}``, also without valid JSON around it
 3. ``\boxed{18}`` and ``\boxed 18``
-4. "the answer is 18", "Answer: 18", "A: 18", also with the formula on the lines below
+4. "the answer is 18", "Answer: 18", "A: 18"
 5. the last number of the last line: only with ``fallback=True``
 
 Some answers repeat their result at the end without a space: ``\(\boxed{\$45.00}\).45.00``. The full stop before it is
@@ -134,12 +134,6 @@ _BOX = re.compile(
     r"(?:(?P<formula>(?:(?!\s[A-Za-z]{2})[^$\n{}]|\{[^{}\n]{0,100}\}){1,200}?)(?=\$|\\[)\]]|\n|\Z)"
     r"|(?P<number>[-+]?\d+(?:[.,]\d+){0,9})))"
 )
-# A displayed formula, perhaps on the lines below.
-_DISPLAY = re.compile(
-    r"(?:[^\n\d$\\]{0,200}:\s{0,20})?(?:\\\[(?P<brackets>.{1,1000}?)\\\]|\$\$(?P<dollars>[^$]{1,1000})\$\$"
-    r"|\\begin\{(?P<name>(?:align|equation|gather)(?:ed)?\*?)\}(?P<lines>.{1,1000}?)\\end\{(?P=name)\})",
-    re.DOTALL,
-)
 # "2", "(2)", "choice 2", "Option (B)", "2. Ana", "B) Ana", "2 - Ana"; a letter must be followed by something other than
 # a word, because "A" is also an article.
 LABEL = re.compile(
@@ -156,10 +150,6 @@ OTHER_LABEL = re.compile(
 """A second label offered after the first one."""
 _REPEATED = re.compile(r"[)\]}a-z]\.([$€£¥]?\d[\d,]{0,30}(?:\.\d{1,30})?)\s*\Z", re.ASCII)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
-_FIRST_CLAUSE = re.compile(
-    r"\A\W{0,5}(?:that )?(?:after|at|by|for|if|in|on|over|when|within)\b[^,]{1,80},\s(?=[A-Za-z])", re.IGNORECASE
-)
-"""Clause before a sentence's result: "that after 3 days, she has 18"."""
 _EQUALS = re.compile(r"=|≈|\\approx")
 
 
@@ -175,7 +165,7 @@ def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
         if marked is not None:
             return read_number(marked)
     for phrase in answer_phrases(text):
-        numbers = _numbers_after_equals(_FIRST_CLAUSE.sub("", sentences(phrase)[0]))
+        numbers = _numbers_after_equals(sentences(phrase)[0])
         if numbers:
             return numbers[0]
     return _last_number(text) if fallback and not opens_object(text) else None
@@ -287,31 +277,23 @@ def _unescaped(quoted: str) -> str:
         return quoted
 
 
-class Box(NamedTuple):
-    """Content of a ``\\boxed{...}``, and its position in the text."""
-
-    content: str
-    start: int
-    end: int
-
-
 def boxed(text: str) -> str | None:
     r"""Content of the last complete ``\boxed{...}``, including nested braces."""
-    return next((box.content for box in boxes(text)), None)
+    return next(boxes(text), None)
 
 
-def boxes(text: str) -> Iterator[Box]:
-    """The last complete boxes, the last one first, at most ``_MAX_BOXES``."""
+def boxes(text: str) -> Iterator[str]:
+    """Contents of the last complete boxes, the last one first, at most ``_MAX_BOXES``."""
     for match in reversed(deque(_BOX.finditer(text), maxlen=_MAX_BOXES)):
         bare = match["formula"] or match["number"]
         if bare is not None:
-            yield Box(bare.strip(" \t.,;"), match.start(), match.end())
+            yield bare.strip(" \t.,;")
             continue
         depth = 1
         for position in range(match.end(), min(len(text), match.end() + MAX_BOX_CHARS + 1)):
             depth += {"{": 1, "}": -1}.get(text[position], 0)
             if depth == 0:
-                yield Box(text[match.end() : position], match.start(), position + 1)
+                yield text[match.end() : position]
                 break
 
 
@@ -322,28 +304,19 @@ def _repeated_box(text: str) -> str | None:
     if repeated is None:
         return None
     result = read_number(repeated[1])
-    return next((box.content for box in boxes(line) if read_number(box.content) == result), None)
+    return next((content for content in boxes(line) if read_number(content) == result), None)
 
 
 def answer_phrases(text: str, *, of_choices: bool = False) -> Iterator[str]:
-    r"""Rest of the line after each "the answer is", "Answer:" and the like, the last one first, at most
-    ``_MAX_PHRASES``. A displayed formula there replaces the line, as ``\[...\]`` in one line.
+    """Rest of the line after each "the answer is", "Answer:" and the like, the last one first, at most
+    ``_MAX_PHRASES``.
 
     Args:
         text: completion to read.
         of_choices: also accept "the correct option is".
     """
     pattern = _CHOICE_PHRASE if of_choices else _PHRASE
-    for match in reversed(deque(pattern.finditer(text), maxlen=_MAX_PHRASES)):
-        display = _DISPLAY.match(text, match.end())
-        yield match[1] if display is None else _in_one_line(display)
-
-
-def _in_one_line(display: re.Match[str]) -> str:
-    formula = display["brackets"] or display["dollars"] or display["lines"]
-    if "\\begin" not in formula and ("&" in formula or display["lines"]):
-        formula = formula.replace("&", "").replace(r"\\", " ")
-    return rf"\[ {' '.join(formula.split())} \]"
+    return (match[1] for match in reversed(deque(pattern.finditer(text), maxlen=_MAX_PHRASES)))
 
 
 def label_of(match: re.Match[str]) -> str:

@@ -26,11 +26,8 @@ class FileTask(ABC):
     instructions: ClassVar[str]
     """The system message."""
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
-
-    @property
-    def constraints(self) -> tuple[Constraint, ...]:
-        """Empty: without gold, such answers cannot be checked exactly."""
-        return ()
+    constraints: tuple[Constraint, ...] = ()
+    """Empty by default: without gold, such answers cannot be checked exactly."""
 
     @abstractmethod
     def pairs(self, split: str, source: str | None, seed: int) -> Pairs:

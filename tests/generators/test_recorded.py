@@ -273,25 +273,10 @@ def test_a_reply_to_another_feedback_is_not_used(parquet):
     assert reply.error.endswith("has an answer of 'm' for this problem, pass and sample, but to another feedback")
 
 
-def test_lines_of_a_second_pass_answer_the_chat_that_they_name(pool):
-    path = pool(line(text="first"), line(text="second", pass_index=2, messages=list(DOUBT)))
-    replies = replay(path, request(), *(request(pass_index=2, messages=chat) for chat in (DOUBT, BLAME)))
-    assert [reply.text for reply in replies] == ["first", "second", None]
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"pass_index": 2}, "pass 2 answers feedback: field 'messages' must be the chat"),
-        ({"pass_index": 2, "messages": [{"role": "user"}]}, "be the chat, a list of objects with role and content"),
-        ({"pass_index": 0}, "field 'pass_index' must be an integer from 1 on, got 0"),
-        ({"pass_index": True}, "field 'pass_index' must be an integer from 1 on, got True"),
-    ],
-)
-def test_a_later_pass_without_its_chat_is_a_bad_line(pool, caplog, fields, why):
+def test_a_line_of_a_later_pass_is_a_bad_line(pool, caplog):
     with caplog.at_level(logging.WARNING):
-        assert brief(imported(pool(line(), line(**fields)))) == [("p", "m", 0, "#### 1")]
-    assert why in caplog.text
+        assert brief(imported(pool(line(), line(pass_index=2)))) == [("p", "m", 0, "#### 1")]
+    assert "later passes are read from Parquet alone, got pass 2" in caplog.text
 
 
 def test_a_folder_stands_for_its_candidates(parquet):

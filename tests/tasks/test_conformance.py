@@ -227,12 +227,6 @@ CASES = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _harmless_programs(monkeypatch):
-    """The programs here are ours, so machines without isolation may run them too."""
-    monkeypatch.setenv("RAYDEBM_ALLOW_UNSANDBOXED", "1")
-
-
 every_task = pytest.mark.parametrize("name", sorted(BUILT_IN))
 
 

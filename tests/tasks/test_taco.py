@@ -146,7 +146,7 @@ def test_without_tests_there_is_no_verdict(task):
 @pytest.fixture
 def isolated():
     try:
-        return Sandbox(allow_unsandboxed=False)
+        return Sandbox()
     except ResourceError as error:
         pytest.skip(str(error))
 

@@ -31,7 +31,7 @@ RIGHT_FUNCTION = "def double(n):\n    return 2 * n"
 @pytest.fixture(scope="module")
 def graded():
     try:
-        sandbox = Sandbox(PATIENT, allow_unsandboxed=False)
+        sandbox = Sandbox(PATIENT)
     except ResourceError as error:
         pytest.skip(str(error))
 

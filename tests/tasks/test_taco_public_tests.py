@@ -40,18 +40,6 @@ def test_a_docstring_gives_its_examples():
     [
         (given({"input": "2", "output": "4"}), SAMPLE),
         (given({"input": "2\n"}), PublicTest(function=None, given="2\n", expected=None)),
-        (
-            given({"input": [2, "a"], "output": [1]}, function="f"),
-            PublicTest(function="f", given="(2, 'a')", expected="[1]", is_json=True),
-        ),
-        (
-            given({"input": [2], "output": None}, function="f"),
-            PublicTest(function="f", given="(2,)", expected="None", is_json=True),
-        ),
-        (
-            given({"input": [2]}, function="f"),
-            PublicTest(function="f", given="(2,)", expected=None, is_json=True),
-        ),
         (given("assert f(2) == (4,)", function="f"), PublicTest(function="f", given="(2,)", expected="(4,)")),
         (given("assert f(2) == 4"), PublicTest(function="f", given="(2,)", expected="4")),
     ],
@@ -91,7 +79,7 @@ def test_an_input_that_is_given_and_stated_is_one_test():
 
 
 def test_prompts_show_what_is_given_beside_the_statement():
-    [_, asked] = Taco().messages(given("assert f(2) == (4,)", {"input": [3], "output": 6}, function="f"))
+    [_, asked] = Taco().messages(given("assert f(2) == (4,)", "assert f(3) == 6", function="f"))
     assert "assert f(2) == (4,)\nassert f(3) == 6" in asked["content"]
     [_, asked] = Taco().messages(given({"input": "1\n2\n", "output": "3"}, {"input": "9"}))
     assert "Sample input:\n```text\n1\n2\n```\nSample output:\n```text\n3\n```" in asked["content"]
@@ -141,11 +129,10 @@ def test_hidden_tests_of_taco_stay_hidden(tmp_path):
 
 def test_most_problems_of_the_recorded_files_have_some(shared_data):
     shares = {}
-    for name in ("humaneval", "mbpp", "apps150", "taco_test1000"):
+    for name in ("humaneval", "mbpp", "apps150"):
         pairs = list(Taco().load("test", source=str(shared_data / "code" / f"problems_{name}.jsonl.gz")))
         tested = [any(test.expected is not None for test in public_tests(problem)) for problem, _ in pairs]
         shares[name] = sum(tested) / len(tested)
     assert shares["humaneval"] > 0.8
     assert shares["mbpp"] > 0.7
     assert shares["apps150"] > 0.9
-    assert shares["taco_test1000"] > 0.8

@@ -14,7 +14,6 @@ from raydebm.records import Verdict
 from raydebm.tasks.sandbox import Sandbox
 from raydebm.tasks.taco import Taco
 from raydebm.tasks.taco.behaviour import Program, behaviour_of
-from raydebm.tasks.taco.grading import Grade, grade
 from raydebm.tasks.taco.public_tests import public_tests
 from raydebm.user_files import read_json_lines
 
@@ -28,7 +27,7 @@ def drawn(rows):
 @pytest.fixture(scope="module")
 def sandbox():
     try:
-        return Sandbox(Taco.limits, packages=Taco.packages, allow_unsandboxed=False)
+        return Sandbox(Taco.limits, packages=Taco.packages)
     except ResourceError as error:
         pytest.skip(str(error))
 
@@ -61,35 +60,12 @@ def test_verdicts_are_the_recorded_ones(sandbox, shared_data, name):
     assert len(differing) <= len(chosen) // 80, differing
 
 
-@pytest.mark.slow
-def test_reference_programs_pass_the_samples_of_their_statements(sandbox, shared_data):
-    rows = read(shared_data / "code" / "problems_taco_test1000.jsonl.gz")
-    golds = {
-        problem.data["source_id"]: gold.value
-        for problem, gold in Taco().load("test", source=str(shared_data / "code" / "problems_taco_test1000.jsonl.gz"))
-    }
-    passing = [row for row in rows if row["reference_passes_samples"] and row["problem_id"] in golds]
-    failed, chosen = {}, drawn(passing)
-    for row in chosen:
-        report = grade(row["reference_program"], golds[row["problem_id"]], sandbox=sandbox, limits=Taco.limits)
-        if report.grade is not Grade.PASSED:
-            failed[row["problem_id"]] = report.reason
-    assert len(failed) <= len(chosen) // 80, failed
-
-
 def test_every_recorded_problem_is_read(shared_data):
     counts = {"apps150": 128, "humaneval": 164, "mbpp": 662}
     for name, count in counts.items():
         pairs = list(Taco().load("test", source=str(shared_data / "code" / f"problems_{name}.jsonl.gz")))
         assert len(pairs) == count
         assert all(gold.value["kind"] == "assert" or gold.value["tests"] for _, gold in pairs)
-
-
-def test_the_test_statements_of_taco_are_read(shared_data):
-    pairs = list(Taco().load("test", source=str(shared_data / "code" / "problems_taco_test1000.jsonl.gz")))
-    assert len(pairs) >= 990
-    assert sum(bool(gold.value["tests"]) for _, gold in pairs) >= 900
-    assert not any(problem.prompt.startswith("QUESTION") for problem, _ in pairs)
 
 
 @pytest.mark.slow

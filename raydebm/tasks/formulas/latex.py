@@ -4,15 +4,12 @@ Cheap, total, and without a library: algebra is left to ``comparing``.
 """
 
 import re
-from collections.abc import Iterable
 from fractions import Fraction
-from itertools import pairwise, takewhile
 
 from raydebm.tasks.answers import (
     MAX_BOX_CHARS,
     answer_phrases,
     boxed,
-    boxes,
     hash_answers,
     json_answer,
     json_answers,
@@ -25,8 +22,6 @@ _MAX_DIGITS = 200
 _SPACES = re.compile(r"\s+")
 _BOX = re.compile(r"\\(?:boxed|fbox)\b\s?")
 _MATH = re.compile(r"(?<!\\)\$\$?((?:\\\$|[^$\n]){1,1000}+)\$|\\\(([^\n]{1,1000}?)\\\)|\\\[([^\n]{1,1000}?)\\\]")
-_JOINT = re.compile(r"(?:\\?[()$\]\[]|\s|\*){0,20}(?:,|;|\bor\b|\band\b|,\s?or\b|,\s?and\b)(?:\\?[($\[]|\s|\*){0,20}")
-"""Text between the parts of one answer, such as ``$3$ or $5$``."""
 # The field of a malformed object: its name without quotation marks, in bold, or with escaped ones.
 _WRITTEN_FIELD = re.compile(
     r"""(?:^|\\n)[ \t]*[*_"\\`]{0,4}(?:final[ _])?answer[*_"\\`]{0,4}[ \t]?:[*_]{0,2}[ \t]*"""
@@ -77,12 +72,11 @@ _OPERATION = re.compile(r"[-+*^!]|\\(?:sqrt|cdot|binom|log|ln|sin|cos|tan|pm)(?!
 _ASSIGNED = re.compile(r"(?:[A-Za-z](?:_\{?\w{1,5}\}?)?|[a-z]\([a-z]\))\s*(?:=|\\in(?![A-Za-z]))")
 _CONCLUDES = re.compile(r"(?<![<>!:])=|\\approx(?![A-Za-z])|\bis(?: equal to)?\b|\bequals\b|\bare\b")
 _CONCLUDED = re.compile(r"[\s$*]{0,9}[^\s$*]{1,60}[\s$*]{0,9}(?:[a-z]{1,12}[\s.$*]{0,9}){0,2}")
-# A condition, or an unsolved equation ("x + 2 = 5"); the next of several solutions (", x = 5").
+# A condition, or an unsolved equation ("x + 2 = 5").
 _NO_CONCLUSION = re.compile(
     r"\b(?:where|such that|satisf\w{1,9}|for which|solv\w{1,9}|setting|equation)\b[^:,]{0,1000}\Z"
     r"|[A-Za-z]\)?\s?[-+*/^][^=]{0,100}\Z|[-+*/^]\s?\(?[A-Za-z][^=]{0,100}\Z"
 )
-_NEXT_SOLUTION = re.compile(r"(?:,|\bor\b|\band\b)[\s$]{0,5}[A-Za-z][\w({})]{0,9}[\s$]{0,5}\Z")
 _NEXT_ITEM = re.compile(r",\s")
 _NUMBER_OR_LIST = re.compile(r"(?:[A-Za-z]\s?=\s?)?-?\d{1,3}(?:,\d{3})+")
 _THOUSANDS = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
@@ -114,7 +108,7 @@ def _find_marked(text: str) -> str | None:
     if opens_object(text):
         said = next(filter(_says_something, json_answers(text)), boxed(text) or _written_field(text))
         return None if said is None else clean(said)
-    for find in (_joined_boxes, json_answer, _after_hashes):
+    for find in (boxed, json_answer, _after_hashes):
         marked = find(text)
         if marked is not None:
             return clean(marked)
@@ -265,12 +259,9 @@ def _written_field(text: str) -> str | None:
 
 
 def _math_of(phrase: str) -> str | None:
-    """First formula of a sentence, with those joined to it; else the sentence."""
-    formulas = list(_MATH.finditer(phrase))
-    if not formulas:
-        return clean(sentences(phrase)[0])
-    joined = takewhile(lambda pair: _JOINT.fullmatch(phrase, pair[0].end(), pair[1].start()), pairwise(formulas))
-    return _joined(match[match.lastindex or 0] for match in (formulas[0], *(second for _, second in joined)))
+    """First formula of a sentence; else the sentence."""
+    formula = _MATH.search(phrase)
+    return clean(sentences(phrase)[0] if formula is None else formula[formula.lastindex or 0])
 
 
 def _conclusion(answer: str) -> str | None:
@@ -281,28 +272,10 @@ def _conclusion(answer: str) -> str | None:
     signs = list(_CONCLUDES.finditer(sentence))
     if not signs or not _CONCLUDED.fullmatch(sentence, signs[-1].end()):
         return None
-    said = sentence[signs[-2].end() if len(signs) > 1 else 0 : signs[-1].start()]
-    if _NO_CONCLUSION.search(said) or (len(signs) > 1 and _NEXT_SOLUTION.search(said)):
+    if _NO_CONCLUSION.search(sentence[signs[-2].end() if len(signs) > 1 else 0 : signs[-1].start()]):
         return None
     number = clean(sentence[signs[-1].end() :])
     return None if number is None or exact_number(normal_form(number)) is None else number
-
-
-def _joined_boxes(text: str) -> str | None:
-    """Content of the last box, with those joined to it."""
-    found = list(boxes(text))
-    if not found:
-        return None
-    joined = takewhile(lambda pair: _JOINT.fullmatch(text, pair[1].end, pair[0].start), pairwise(found))
-    return _joined(reversed([found[0].content, *(box.content for _, box in joined)]))
-
-
-def _joined(parts: Iterable[str]) -> str | None:
-    """The parts as a list without repetitions."""
-    cleaned = [clean(part) for part in parts]
-    if None in cleaned or len(cleaned) == 1:
-        return cleaned[-1]
-    return clean(", ".join({normal_form(part): part for part in cleaned if part is not None}.values()))
 
 
 def _outside_brackets(text: str) -> str:

@@ -2,22 +2,20 @@
 
 bubblewrap gives every sandbox its own namespaces (processes, network, mounts, IPC, host name), an almost empty
 read-only file system and no capabilities; resource limits bound usage; a filter refuses unneeded system calls. Without
-bubblewrap nothing runs, unless the user allows it (``RAYDEBM_ALLOW_UNSANDBOXED=1``).
+bubblewrap nothing runs.
 
 Right answers are never inside: programs return output or values, and the caller compares them outside.
 """
 
-import os
 from collections.abc import Sequence
 from functools import cache
 
 from raydebm.errors import ResourceError
-from raydebm.tasks.sandbox.isolation import UNSANDBOXED, Start, isolated_starts
+from raydebm.tasks.sandbox.isolation import Start, isolated_starts
 from raydebm.tasks.sandbox.program_limits import CallResult, Limits, RunResult, Status
 from raydebm.tasks.sandbox.session import Session
 
 __all__ = [
-    "ALLOW_UNSANDBOXED",
     "CallResult",
     "Limits",
     "RunResult",
@@ -26,9 +24,6 @@ __all__ = [
     "Status",
 ]
 
-ALLOW_UNSANDBOXED = "RAYDEBM_ALLOW_UNSANDBOXED"
-"""Environment variable; ``1`` runs untrusted programs even if they cannot be isolated."""
-
 
 class Sandbox:
     """Factory of sandboxed processes, with the limits and packages of their programs.
@@ -36,20 +31,15 @@ class Sandbox:
     Args:
         limits: default limits of every program.
         packages: installed packages that programs may import in addition to the standard library.
-        allow_unsandboxed: run without isolation. Default: the environment variable RAYDEBM_ALLOW_UNSANDBOXED.
 
     Raises:
-        ResourceError: programs cannot be isolated on this machine, and running without isolation is not allowed.
+        ResourceError: programs cannot be isolated on this machine.
     """
 
-    def __init__(
-        self, limits: Limits | None = None, *, packages: Sequence[str] = (), allow_unsandboxed: bool | None = None
-    ) -> None:
+    def __init__(self, limits: Limits | None = None, *, packages: Sequence[str] = ()) -> None:
         self.limits = limits or Limits()
         self._packages = tuple(packages)
-        if allow_unsandboxed is None:
-            allow_unsandboxed = os.environ.get(ALLOW_UNSANDBOXED, "") == "1"
-        self._start = _best_start(allow_unsandboxed)
+        self._start = _best_start()
 
     def session(self) -> Session:
         """A new sandbox, for one program and its inputs; close it, or use it as a context manager.
@@ -68,14 +58,9 @@ class Sandbox:
         with self.session() as session:
             return session.run(source, stdin, limits=limits)
 
-    @property
-    def isolated(self) -> bool:
-        """True if programs have their own namespaces, and cannot read the user's files."""
-        return self._start.own_namespaces
-
 
 @cache
-def _best_start(allow_unsandboxed: bool) -> Start:
+def _best_start() -> Start:
     reasons = []
     for start in isolated_starts():
         try:
@@ -84,10 +69,8 @@ def _best_start(allow_unsandboxed: bool) -> Start:
             reasons.append(str(error))
         else:
             return start
-    if allow_unsandboxed:
-        return UNSANDBOXED
     why = "; ".join(reasons) or "bubblewrap (bwrap) is not installed"
     raise ResourceError(
-        f"untrusted programs cannot be isolated on this machine: {why}. Install bubblewrap and allow user namespaces "
-        f"(or start the container with more rights), or set {ALLOW_UNSANDBOXED}=1 to run them without isolation"
+        f"untrusted programs cannot be isolated on this machine: {why}. Install bubblewrap and allow user namespaces, "
+        "or start the container with more rights (docs/sandbox.md)"
     )

@@ -22,7 +22,8 @@ from raydebm.tasks.sandbox.program_limits import Limits
 
 WORK = "/tmp"
 PACKAGES = "/packages"
-_OWN = "/sandbox"
+OWN = "/sandbox"
+"""Import path of the sandbox's own modules, which programs do not search."""
 _INSIDE = Path(inside.__file__).parent
 _NOBODY = 65534
 _FIRST_UID, _NUM_UIDS = 1_879_048_192, 1 << 26
@@ -35,14 +36,11 @@ class Start:
     """A way to start the sandbox's process."""
 
     name: str
-    """``"bubblewrap as another user"``, ``"bubblewrap in a user namespace"`` or ``"none"``."""
-    own_namespaces: bool
-    change_user: bool = False
+    change_user: bool
 
 
-AS_OTHER_USER = Start(name="bubblewrap as another user", own_namespaces=True, change_user=True)
-IN_USER_NAMESPACE = Start(name="bubblewrap in a user namespace", own_namespaces=True)
-UNSANDBOXED = Start(name="none", own_namespaces=False)
+AS_OTHER_USER = Start(name="bubblewrap as another user", change_user=True)
+IN_USER_NAMESPACE = Start(name="bubblewrap in a user namespace", change_user=False)
 
 
 def isolated_starts() -> tuple[Start, ...]:
@@ -66,30 +64,22 @@ def interpreter() -> str:
 def command(start: Start, limits: Limits, packages: Sequence[str]) -> list[str]:
     """Command line of the sandbox's process."""
     python = [interpreter(), "-s", "-S", "-P", "-B", "-X", "utf8", "-c", "from inside.zygote import main; main()"]
-    if not start.own_namespaces:
-        return python
     return [*_bubblewrap(start, limits, packages), "--", *python]
 
 
-def environment(start: Start) -> dict[str, str]:
-    """The whole environment of a program in the sandbox."""
-    return {
-        "HOME": WORK,
-        "TMPDIR": WORK,
-        "PATH": "",
-        "PYTHONPATH": ":".join(own_paths(start)),
-        # The same program prints its sets in the same order every time.
-        "PYTHONHASHSEED": "0",
-        # As in the Python versions that most published programs were written for.
-        "PYTHONINTMAXSTRDIGITS": "0",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
-
-
-def own_paths(start: Start) -> tuple[str, ...]:
-    """Import paths of the sandbox's own modules, which programs do not search."""
-    return (_OWN, PACKAGES) if start.own_namespaces else (str(_INSIDE.parent),)
+_ENVIRONMENT = {
+    "HOME": WORK,
+    "TMPDIR": WORK,
+    "PATH": "",
+    "PYTHONPATH": f"{OWN}:{PACKAGES}",
+    # The same program prints its sets in the same order every time.
+    "PYTHONHASHSEED": "0",
+    # As in the Python versions that most published programs were written for.
+    "PYTHONINTMAXSTRDIGITS": "0",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+}
+"""The whole environment of a program in the sandbox."""
 
 
 def _bubblewrap(start: Start, limits: Limits, packages: Sequence[str]) -> list[str]:
@@ -101,14 +91,14 @@ def _bubblewrap(start: Start, limits: Limits, packages: Sequence[str]) -> list[s
     else:
         words += ["--unshare-user", "--uid", str(_NOBODY), "--gid", str(_NOBODY)]
         words += ["--disable-userns"] if "--disable-userns" in _help_text() else []
-    words += ["--clearenv", *(word for variable in environment(start).items() for word in ("--setenv", *variable))]
+    words += ["--clearenv", *(word for variable in _ENVIRONMENT.items() for word in ("--setenv", *variable))]
     # By default bubblewrap creates some parent folders for its own user alone.
     folders = {str(folder) for path in _system_paths() for folder in Path(path).parents}
-    for folder in sorted(folders - {"/"} | {"/dev", PACKAGES, _OWN}):
+    for folder in sorted(folders - {"/"} | {"/dev", PACKAGES, OWN}):
         words += ["--perms", "0755", "--dir", folder]
     for path in _system_paths():
         words += ["--ro-bind", path, path]
-    words += ["--ro-bind", str(_INSIDE), f"{_OWN}/{_INSIDE.name}"]
+    words += ["--ro-bind", str(_INSIDE), f"{OWN}/{_INSIDE.name}"]
     for path in _masked_paths():
         words += ["--size", "4096", "--tmpfs", path, "--remount-ro", path]
     for source, target in _package_paths(packages):

@@ -5,7 +5,6 @@ import os
 import resource
 import secrets
 import select
-import shutil
 import signal
 import subprocess
 import tempfile
@@ -17,7 +16,7 @@ from typing import Any, Self
 from raydebm.errors import ResourceError
 from raydebm.tasks.sandbox.inside.frames import LENGTHS, frame
 from raydebm.tasks.sandbox.inside.values import decode, encode
-from raydebm.tasks.sandbox.isolation import PACKAGES, Start, command, environment, next_uid, own_paths
+from raydebm.tasks.sandbox.isolation import OWN, Start, command, next_uid
 from raydebm.tasks.sandbox.program_limits import CallResult, Limits, RunResult, Status
 from raydebm.tasks.sandbox.syscalls import filter_program
 
@@ -46,15 +45,14 @@ class Session:
 
     def __init__(self, start: Start, limits: Limits, *, packages: Sequence[str] = ()) -> None:
         self._start, self._limits = start, limits
-        self._folder = None if start.own_namespaces else tempfile.mkdtemp(prefix="raydebm-")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the session
         self._process = subprocess.Popen(
             command(start, limits, packages),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            env={} if self._folder is None else environment(start) | dict.fromkeys(("HOME", "TMPDIR"), self._folder),
-            cwd=self._folder or "/",
+            env={},
+            cwd="/",
             start_new_session=True,
         )
         assert self._process.stdin is not None
@@ -62,7 +60,7 @@ class Session:
         self._requests, self._replies = self._process.stdin.fileno(), self._process.stdout.fileno()
         os.set_blocking(self._requests, False)
         try:
-            self.facts, _ = self._exchange(self._config(), b"", timeout_s=_START_S)
+            self._exchange(self._config(), b"", timeout_s=_START_S)
         except _LostError as error:
             self._errors.seek(0)
             said = self._errors.read(2000).decode("utf-8", "replace").strip()
@@ -84,15 +82,13 @@ class Session:
             "RLIMIT_CORE": 0,
             "RLIMIT_MEMLOCK": 0,
             "RLIMIT_MSGQUEUE": 0,
+            "RLIMIT_NPROC": limits.num_threads + 3,
         }
-        if self._start.own_namespaces:  # counted with the user's other processes elsewhere
-            rlimits["RLIMIT_NPROC"] = limits.num_threads + 3
         return {
             "uid": next_uid() if self._start.change_user else None,
             "rlimits": {name: _at_most(name, value) for name, value in rlimits.items()},
             "filter": filter_program().hex(),
-            "own_pid_namespace": self._start.own_namespaces,
-            "own_paths": [path for path in own_paths(self._start) if path != PACKAGES],
+            "own_paths": [OWN],
         }
 
     def run(
@@ -239,18 +235,12 @@ class Session:
         """End everything in the sandbox. May be called twice."""
         self.is_used = True
         if self._process.poll() is None:
-            if not self._start.own_namespaces:  # its end also ends everything that its programs started
-                _close_quietly(self._process.stdin)
-                self._await_end_of_replies()
             # All processes of a namespace die with its first one, which dies soon after bubblewrap.
             _kill_group(self._process.pid)
             self._await_end_of_replies()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             _close_quietly(stream)
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
 
     def _await_end_of_replies(self) -> None:
         deadline = time.monotonic() + _GRACE_S

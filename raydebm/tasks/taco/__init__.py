@@ -7,15 +7,15 @@ paper has none here), and programs vote by their behaviour on the public inputs.
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import islice
 from typing import ClassVar
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.base import RULES, Answer, Judgement, TaskDefaults, instructed
 from raydebm.tasks.constraints import Constraint, Finding
+from raydebm.tasks.file_backed import FileTask, Pairs
 from raydebm.tasks.sandbox import Limits, Sandbox
-from raydebm.tasks.sources import check_split, distinct, split_rows
+from raydebm.tasks.sources import split_rows
 from raydebm.tasks.taco.behaviour import Behaviour, Program, behaviour_of
 from raydebm.tasks.taco.extraction import fenced, find_program, normal_form
 from raydebm.tasks.taco.grading import Grade, grade
@@ -28,7 +28,6 @@ __all__ = ["Taco", "problem_of"]
 NUM_REMEMBERED = 256
 """Number of programs whose behaviour a process caches."""
 
-_SPLITS = ("train", "test")
 _FILES = ("{split}.jsonl.gz", "{split}.jsonl", "problems_{split}.jsonl.gz", "problems_{split}.jsonl")
 
 _INSTRUCTIONS = (
@@ -43,7 +42,7 @@ _FEEDBACK = (
 )
 
 
-class Taco:
+class Taco(FileTask):
     """The task. An answer is the source of a program."""
 
     name: ClassVar[str] = TASK
@@ -61,6 +60,7 @@ class Taco:
         label_deadline_s=600.0,
         feedback=_FEEDBACK,
     )
+    instructions: ClassVar[str] = _INSTRUCTIONS
     excluded_difficulties: ClassVar[frozenset[str]] = frozenset({"VERY_HARD"})
     """Difficulties that are not loaded, as in the paper, whose generators solve none of them. A subclass may change
     them."""
@@ -77,27 +77,17 @@ class Taco:
         # Constraint and vote key use one run, and equal programs of a pool are run once.
         self._behaviour = lru_cache(maxsize=NUM_REMEMBERED)(self._run_public_tests)
 
-    def load(
-        self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
-    ) -> Iterator[tuple[Problem, Gold]]:
-        """Yield problems in the order of the source, without repeated statements.
+    def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
+        """Problems with gold.
 
-        Args:
-            split: ``"train"`` or ``"test"``.
-            source: None or ``"hub:BAAI/TACO"`` for the published data set, ``"hub:likaixin/TACO-verified"`` for the
-                paper's part of it; or a ``.jsonl`` or ``.jsonl.gz`` file (or a folder with a file named after the
-                split) with TACO's fields (question, input_output, starter_code, difficulty, solutions), or with those
-                of the recorded APPS, HumanEval, MBPP and TACO test files.
-            limit: maximum number of problems.
-            seed: ignored; the data is fixed.
-
-        Raises:
-            TaskDataError: the data is missing or malformed.
+        The source is None or ``"hub:BAAI/TACO"`` for the published data set, ``"hub:likaixin/TACO-verified"`` for the
+        paper's part of it; or a ``.jsonl`` or ``.jsonl.gz`` file (or a folder with a file named after the split) with
+        TACO's fields (question, input_output, starter_code, difficulty, solutions), or with those of the recorded APPS,
+        HumanEval and MBPP files.
         """
-        check_split(split, _SPLITS, task=TASK)
         rows = split_rows(split, source, dataset=HUB_DATASET, names=_FILES)
-        pairs = distinct(problem_and_gold(row, where) for where, row in rows)
-        return islice((pair for pair in pairs if pair[0].difficulty not in self.excluded_difficulties), limit)
+        pairs = (problem_and_gold(row, where) for where, row in rows)
+        return (pair for pair in pairs if pair[0].difficulty not in self.excluded_difficulties)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
         """The statement, and given public tests that it does not contain.
@@ -106,7 +96,7 @@ class Taco:
             TaskDataError: they cannot be parsed.
         """
         given = shown_tests(problem.data.get(FIELD) or [], problem.data.get("function"))
-        return instructed(_INSTRUCTIONS, f"{problem.prompt}\n\n{given}" if given else problem.prompt)
+        return instructed(self.instructions, f"{problem.prompt}\n\n{given}" if given else problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
         """The statement as typed. Without hidden tests, such problems are answered and never judged.

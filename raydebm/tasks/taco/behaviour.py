@@ -13,7 +13,7 @@ from typing import Any
 from raydebm.tasks.constraints import Finding
 from raydebm.tasks.sandbox import CallResult, Limits, RunResult, Sandbox, Session, Status
 from raydebm.tasks.sandbox.inside.values import Opaque
-from raydebm.tasks.taco.comparison import same_literal, same_output, without_tuples
+from raydebm.tasks.taco.comparison import same_literal, same_output
 from raydebm.tasks.taco.grading import PRELUDE, completed
 from raydebm.tasks.taco.public_tests import PublicTest
 
@@ -180,8 +180,8 @@ class _Run:
         if result.status is not Status.OK:
             return _failed(test, f"the call {_ending(result)}")
         try:
-            output = _digest(_canonical(result.value, is_json=test.is_json))
-            if test.expected is None or _is_expected(result.value, test):
+            output = _digest(_canonical(result.value))
+            if test.expected is None or same_literal(result.value, ast.literal_eval(test.expected)):
                 return Observation(test=test, output=output, passed=True)
         except _NotPlainResultError as error:
             return _failed(test, f"the call returned {error}, which is not a plain value")
@@ -203,11 +203,7 @@ class _NotPlainResultError(Exception):
     """The result is not plain data, but for example a generator or a lambda."""
 
 
-def _is_expected(value: Any, test: PublicTest) -> bool:
-    return same_literal(without_tuples(value) if test.is_json else value, ast.literal_eval(test.expected or ""))
-
-
-def _canonical(value: Any, *, is_json: bool) -> str:
+def _canonical(value: Any) -> str:
     """Canonical text of values that a test treats as equal: ``4`` and ``4.0``, sets in any order, last digits."""
     if isinstance(value, Opaque):
         raise _NotPlainResultError(_clipped_text(value.name))
@@ -216,13 +212,12 @@ def _canonical(value: Any, *, is_json: bool) -> str:
     if isinstance(value, float):
         return hex(int(value)) if value.is_integer() else f"{value:.9g}"
     if isinstance(value, list | tuple):
-        kind = "list" if is_json else type(value).__name__
-        return f"{kind}({','.join(_canonical(part, is_json=is_json) for part in value)})"
+        return f"{type(value).__name__}({','.join(map(_canonical, value))})"
     if isinstance(value, set | frozenset):
-        return f"set({','.join(sorted(_canonical(part, is_json=is_json) for part in value))})"
+        return f"set({','.join(sorted(map(_canonical, value)))})"
     if isinstance(value, dict):
-        pairs = ((_canonical(key, is_json=is_json), _canonical(part, is_json=is_json)) for key, part in value.items())
-        return f"dict({','.join(sorted(f'{key}:{part}' for key, part in pairs))})"
+        pairs = (f"{_canonical(key)}:{_canonical(part)}" for key, part in value.items())
+        return f"dict({','.join(sorted(pairs))})"
     return repr(value)
 
 

@@ -23,10 +23,7 @@ MAX_TESTS = 10
 """Maximum number of tests to run per problem; given ones first."""
 FIELD = "public_tests"
 
-_FORMS = (
-    '{"input": text, "output": text} for a program that reads stdin; {"input": [arguments], "output": value} or '
-    '"assert f(arguments) == value" for a function'
-)
+_FORMS = '{"input": text, "output": text} for a program that reads stdin, "assert f(arguments) == value" for a function'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +37,6 @@ class PublicTest:
     expected: str | None
     """Stdout, or the literal of the returned value. None if only the input is known, which still distinguishes
     programs."""
-    is_json: bool = False
-    """The values are JSON, which has no tuples: a list means either."""
 
     @property
     def source(self) -> str:
@@ -74,8 +69,8 @@ def given_tests(items: Any, function: str | None) -> list[PublicTest]:
     """Parse the tests of a problem's data.
 
     Args:
-        items: a list of ``{"input": text, "output": text}`` for programs that read stdin, or of ``{"input": [argument,
-            ...], "output": value}`` or ``"assert f(2) == 4"`` for functions. ``output`` is optional.
+        items: a list of ``{"input": text, "output": text}`` for programs that read stdin, where ``output`` is
+            optional, or of ``"assert f(2) == 4"`` for functions.
         function: requested function of the problem. None if it names none: assertions then name the function, and
             without assertions programs read stdin.
 
@@ -88,9 +83,9 @@ def given_tests(items: Any, function: str | None) -> list[PublicTest]:
         raise TaskDataError(f"{FIELD} must be a list of tests, each {_FORMS}; got {_kind(items)}")
     tests: list[PublicTest] = []
     for number, entry in enumerate(items, start=1):
+        test = _asserted_test(entry) if isinstance(entry, str) else _test_of_fields(entry)
         called = function or (tests[0].function if tests else None)
-        test = _asserted_test(entry) if isinstance(entry, str) else _test_of_fields(entry, called)
-        if test is None or (tests and (test.function is None) is not (tests[0].function is None)):
+        if test is None or ((tests or function) and (test.function is None) is not (called is None)):
             raise TaskDataError(
                 f"{FIELD}: test {number} must be {_FORMS}, all of one kind; got {json.dumps(entry)[:200]}"
             )
@@ -127,19 +122,13 @@ def _test_of_call(call: ExampleCall) -> PublicTest | None:
     return None if given is None else PublicTest(function=call.function, given=given, expected=expected)
 
 
-def _test_of_fields(entry: Any, function: str | None) -> PublicTest | None:
+def _test_of_fields(entry: Any) -> PublicTest | None:
     if not isinstance(entry, Mapping) or "input" not in entry or entry.keys() - {"input", "output"}:
         return None
     given, expected = entry["input"], entry.get("output")
-    if function is None:
-        if not isinstance(given, str) or not isinstance(expected, str | None):
-            return None
-        return PublicTest(function=None, given=_lines(given), expected=expected)
-    arguments = _literal(tuple(given)) if isinstance(given, list) else None
-    if arguments is None:
+    if not isinstance(given, str) or not isinstance(expected, str | None):
         return None
-    known = _literal(expected) if "output" in entry else None
-    return PublicTest(function=function, given=arguments, expected=known, is_json=True)
+    return PublicTest(function=None, given=_lines(given), expected=expected)
 
 
 def _stated_tests(prompt: str, function: str | None) -> Iterator[PublicTest]:

@@ -22,8 +22,6 @@ HUB_DATASET = "BAAI/TACO"
 _MBPP_IMPORTS = "import math\nimport re\nfrom typing import *\n"
 """Imports that MBPP's graders put before every program, so its recorded programs lack them."""
 
-_LAST_DEFINITION = re.compile(r"\bdef\s+(\w+)\s*\(")
-
 
 def problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
     """Parse a row of any known format.
@@ -34,7 +32,7 @@ def problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
     if "entry_point" in row:
         return _by_assertions(row, where)
     question = str(required_field(row, "question", where))
-    tests = _tests(row, question, where)
+    tests = _tests(row, where)
     starter = str(row.get("starter_code") or "")
     problem = problem_of(
         question,
@@ -49,14 +47,9 @@ def problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
     return problem, Gold(task=TASK, problem_id=problem.problem_id, value=value)
 
 
-def _tests(row: Row, question: str, where: str) -> dict[str, Any]:
+def _tests(row: Row, where: str) -> dict[str, Any]:
     if "test_list" in row:
         return {"kind": "stdin", "tests": _text_tests(row["test_list"])}
-    if "io_mode" in row:
-        definitions = _LAST_DEFINITION.findall(question)
-        if row["io_mode"] == "call" and definitions:
-            return {"kind": "call", "function": definitions[-1], "tests": []}
-        return {"kind": "stdin", "tests": _samples(row)}
     content = required_field(row, "input_output", where)
     try:
         known = json.loads(content) if isinstance(content, str) else content

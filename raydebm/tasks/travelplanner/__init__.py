@@ -10,16 +10,16 @@ quarter of a problem's candidates against the rest (``POSITIVE_FRAC``), regardle
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Any, ClassVar
 
 from raydebm.identity import canonical_json
 from raydebm.records import Gold, Message, Problem, Verdict
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults
 from raydebm.tasks.constraints import Constraint, Finding
 from raydebm.tasks.fields import KEY, leaves
+from raydebm.tasks.file_backed import FileTask, Pairs
 from raydebm.tasks.travelplanner.catalogue import Catalogue
 from raydebm.tasks.travelplanner.database import VARIABLE, database_folder, read_database
 from raydebm.tasks.travelplanner.dimensions import (
@@ -57,7 +57,7 @@ _INSTRUCTIONS = (
 )
 
 
-class TravelPlanner:
+class TravelPlanner(FileTask):
     """The task. An answer is a list of day objects in canonical form (see ``plans``)."""
 
     name: ClassVar[str] = TASK
@@ -70,29 +70,20 @@ class TravelPlanner:
         max_tokens=4096,
         answers_compete=False,
     )
-    constraints: ClassVar[tuple[Constraint, ...]]
+    instructions: ClassVar[str] = _INSTRUCTIONS
 
-    def load(
-        self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
-    ) -> Iterator[tuple[Problem, Gold]]:
-        """Yield problems; the 225 of the benchmark's train and validation parts are divided 175 / 50.
+    def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
+        """Problems with gold; the 225 of the benchmark's train and validation parts are divided 175 / 50.
 
-        Args:
-            split: ``"train"`` or ``"test"``.
-            source: None or ``"hub:osunlp/TravelPlanner"`` for the published data; or a folder with
-                ``problems_train.jsonl.gz`` and ``problems_validation.jsonl.gz``; or one ``.jsonl`` file with the
-                benchmark's fields, not divided.
-            limit: maximum number of problems.
-            seed: ignored; the data and its division are fixed.
-
-        Raises:
-            TaskDataError: the data is missing or malformed.
+        The source is None or ``"hub:osunlp/TravelPlanner"`` for the published data; or a folder with
+        ``problems_train.jsonl.gz`` and ``problems_validation.jsonl.gz``; or one ``.jsonl`` file with the benchmark's
+        fields, not divided.
         """
-        return islice(load_problems(split, source), limit)
+        return load_problems(split, source)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
         trip_of(problem.data)  # before an answer is paid for that could not be checked
-        return instructed(_INSTRUCTIONS, problem.prompt)
+        return super().messages(problem)
 
     def problem_from_text(self, text: str) -> Problem:
         """The problem of the benchmark's row as a JSON object.

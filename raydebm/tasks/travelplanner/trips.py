@@ -18,7 +18,6 @@ from raydebm.tasks.base import required_field
 from raydebm.tasks.sources import (
     JSON_LINES,
     Located,
-    check_split,
     distinct,
     file_rows,
     hub_name,
@@ -31,7 +30,6 @@ from raydebm.tasks.travelplanner.trip_reference import TripReference, prompt_of,
 
 TASK = "travelplanner"
 HUB_DATASET = "osunlp/TravelPlanner"
-SPLITS = ("train", "test")
 PARTS = ("train", "validation")
 """The benchmark's own splits with labels, which the paper divides differently."""
 NUM_TRAIN = 175
@@ -53,7 +51,6 @@ def load_problems(split: str, source: str | None) -> Iterator[tuple[Problem, Gol
     Raises:
         TaskDataError: the data is missing or malformed.
     """
-    check_split(split, SPLITS, task=TASK)
     on_hub = hub_name(source, HUB_DATASET)
     if on_hub is not None:
         rows = (row for part in PARTS for row in hub_rows(on_hub, part, split=part, otherwise=f"give {_WHAT_ELSE}"))
@@ -64,7 +61,7 @@ def load_problems(split: str, source: str | None) -> Iterator[tuple[Problem, Gol
     if all((path / name).is_file() for name in parts):
         return _divided(distinct(_pairs(row for name in parts for row in file_rows(path / name))), split)
     names = [name.format(split=split) for name in JSON_LINES]
-    return distinct(_pairs(file_rows(local_file(str(source), names, otherwise=_WHAT_ELSE))))
+    return _pairs(file_rows(local_file(str(source), names, otherwise=_WHAT_ELSE)))
 
 
 def _divided(pairs: Iterable[tuple[Problem, Gold]], split: str) -> Iterator[tuple[Problem, Gold]]:

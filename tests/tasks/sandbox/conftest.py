@@ -15,7 +15,7 @@ PATIENT = Limits(cpu_s=20.0, wall_s=60.0, memory_bytes=256 * MIB, output_bytes=6
 @pytest.fixture(scope="session")
 def sandbox():
     try:
-        return Sandbox(PATIENT, allow_unsandboxed=False)
+        return Sandbox(PATIENT)
     except ResourceError as error:
         pytest.skip(str(error))
 

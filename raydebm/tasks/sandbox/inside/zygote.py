@@ -21,7 +21,7 @@ from .frames import frame, read_frame, write_all
 from .programs import check, enter_child, run_main, serve
 from .watching import STDERR_TAIL, Clock, ProgramWatch, await_line
 
-_PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 4, 36
+_PR_SET_DUMPABLE = 4
 
 
 class _EndOfChildError(Exception):
@@ -44,8 +44,6 @@ class Zygote:
             try:
                 header, body = read_frame(self._requests)
             except EOFError:
-                if self._child is not None:
-                    self._end_child(self._child[0])
                 return
             if header["kind"] == "run":
                 reply = self._run(header, body)
@@ -94,15 +92,10 @@ class Zygote:
         """Kill the rest of a child and of all its descendants."""
         _kill(pid)
         _, wait_status, usage = os.wait4(pid, 0)
-        if self._config["own_pid_namespace"]:
-            _kill(-1)
-            try:
-                while os.waitpid(-1, os.WNOHANG)[0]:
-                    pass
-            except ChildProcessError:
+        _kill(-1)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        else:
-            _kill_orphans()
         return wait_status, usage
 
     def _open(self, header: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
@@ -144,33 +137,15 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
 
 
-def _kill_orphans() -> None:
-    """Kill descendants of an ended program, which without a process namespace become this process's children."""
-    path = f"/proc/self/task/{os.getpid()}/children"
-    with contextlib.suppress(OSError):  # a kernel that does not list them
-        while True:
-            with open(path, encoding="ascii") as listed:
-                pids = [int(pid) for pid in listed.read().split()]
-            if not pids:
-                return
-            for pid in pids:
-                _kill(pid)
-            for pid in pids:
-                os.waitpid(pid, 0)
-
-
 def _harden(config: dict[str, Any]) -> None:
-    """Drop root if the host asks for it, hide this process from its children, and adopt their orphans."""
+    """Drop root if the host asks for it, and hide this process from its children."""
     if config["uid"] is not None:
         os.setgroups([])
         os.setresgid(config["uid"], config["uid"], config["uid"])
         os.setresuid(config["uid"], config["uid"], config["uid"])
     import ctypes
 
-    prctl = ctypes.CDLL(None).prctl
-    prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    if not config["own_pid_namespace"]:
-        prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def main() -> NoReturn:
@@ -182,7 +157,7 @@ def main() -> NoReturn:
     config, _ = read_frame(requests)
     sys.path[:] = [path for path in sys.path if path not in config["own_paths"]]
     _harden(config)
-    write_all(replies, frame({"ready": True, "uid": os.getuid(), "pid": os.getpid()}))
+    write_all(replies, frame({"ready": True}))
     gc.freeze()
     try:
         Zygote(config, requests, replies).serve()
