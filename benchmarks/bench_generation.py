@@ -26,9 +26,8 @@ import aiohttp
 from bench_processes import cpu_seconds, served
 
 from raydebm.config import OpenAIGenerator, Recipe, TaskConfig
-from raydebm.generators.endpoint.api_keys import Secret
 from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
-from raydebm.generators.endpoint.transports import AiohttpTransport
+from raydebm.generators.endpoint.transports import AiohttpTransport, Secret
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 

@@ -12,8 +12,8 @@ from raydebm.config import (
     TransformersGenerator,
     VllmGenerator,
 )
-from raydebm.generators.endpoint.api_keys import Secret, key_of
-from raydebm.generators.protocol import Generator, collect
+from raydebm.generators.endpoint.transports import Secret, key_of
+from raydebm.generators.requests import Generator, collect
 from raydebm.records import Problem
 
 if TYPE_CHECKING:

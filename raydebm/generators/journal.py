@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from raydebm.errors import ConfigError
-from raydebm.generators.protocol import Generator
+from raydebm.generators.requests import Generator
 from raydebm.identity import canonical_json
 from raydebm.records import Candidate, GenerationRequest, well_formed
 from raydebm.run.addresses import is_url

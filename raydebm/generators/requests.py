@@ -1,11 +1,12 @@
-"""Requests to generators: their construction, answers and estimated costs.
+"""The interface of all generators; requests to them: their construction, answers and estimated costs.
 
 Does not know: endpoints, models, Ray.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from raydebm.config import GeneratorConfig, OpenAIGenerator
 from raydebm.errors import UnknownNameError
@@ -238,3 +239,24 @@ def usage_cost(config: OpenAIGenerator, usage: TokenUsage) -> float | None:
     if usage.cost_usd is not None:
         return usage.cost_usd
     return cost_of(config, usage.prompt_tokens, usage.completion_tokens)
+
+
+class Generator(Protocol):
+    """A source of candidates, such as an endpoint, a local model or a recorded pool."""
+
+    name: str
+
+    def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
+        """Yield exactly one candidate per request, as soon as it is complete. A failed request is a candidate with
+        ``error``."""
+        ...
+
+    async def aclose(self) -> None:
+        """Free connections and models."""
+        ...
+
+
+async def collect(generator: Generator, requests: Sequence[GenerationRequest]) -> list[Candidate]:
+    """The candidates of all requests, in the order of the requests."""
+    by_id = {candidate.candidate_id: candidate async for candidate in generator.stream(requests)}
+    return [by_id[request.candidate_id] for request in requests]

@@ -11,8 +11,7 @@ from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 from raydebm.records import Problem
-from raydebm.tasks.constraints.expressions import EvaluationError
-from raydebm.tasks.constraints.json_values import is_number, key_of
+from raydebm.tasks.constraints.expressions import EvaluationError, is_number, key_of
 
 MAX_FIELDS = 500
 """An answer with more leaves has no fields: they could not be reviewed, and a request must stay fast."""

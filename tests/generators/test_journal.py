@@ -5,8 +5,7 @@ import pytest
 
 from raydebm.errors import ConfigError
 from raydebm.generators.journal import Journal, JournaledGenerator, spent_usd
-from raydebm.generators.protocol import collect
-from raydebm.generators.requests import TokenUsage, answered, unanswered
+from raydebm.generators.requests import TokenUsage, answered, collect, unanswered
 
 
 class CountingGenerator:

@@ -17,7 +17,7 @@ from transformers import (
 
 from raydebm.config import TransformersGenerator
 from raydebm.errors import GenerationError
-from raydebm.generators.protocol import collect
+from raydebm.generators.requests import collect
 from raydebm.generators.transformers_local import LocalGenerator
 from raydebm.records import GenerationRequest, Sampling
 

@@ -236,7 +236,7 @@ def test_the_published_set_is_read_size_by_size(task: KnightsKnaves, monkeypatch
         asked.append((name, configuration))
         return [("a row", {"quiz": make_puzzle(n, part="test", seed=0, index=0).quiz}) for n in (2, 3)]
 
-    monkeypatch.setattr("raydebm.tasks.knights_knaves.sources.hub_rows", rows)
+    monkeypatch.setattr("raydebm.tasks.knights_knaves.puzzles.hub_rows", rows)
     difficulties = [problem.difficulty for problem, _ in task.load("test", source="hub:K-and-K/knights-and-knaves")]
     assert (asked, difficulties) == ([("K-and-K/knights-and-knaves", "test")], ["2 people", "3 people"])
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from raydebm.tasks.taco.comparison import same_output
-from raydebm.tasks.taco.samples import allows_any_answer, samples_in
+from raydebm.tasks.taco.public_tests import allows_any_answer, samples_in
 from raydebm.user_files import read_json_lines
 
 FORMAT = "Add.\n\n-----Input-----\n\nTwo numbers.\n\n-----Output-----\n\nOne number.\n\n"

@@ -6,8 +6,7 @@ from travelplanner_world import good_plan, row
 from raydebm.records import Gold, Verdict
 from raydebm.tasks.travelplanner import TravelPlanner
 from raydebm.tasks.travelplanner.dimensions import costs_of, dimension_findings
-from raydebm.tasks.travelplanner.plans import canonical_plan, render_plan
-from raydebm.tasks.travelplanner.trip import trip_of
+from raydebm.tasks.travelplanner.plans import canonical_plan, render_plan, trip_of
 from raydebm.tasks.travelplanner.trip_reference import read_items
 from raydebm.tasks.travelplanner.trips import problem_of_row
 from raydebm.tasks.travelplanner.view import view_of

@@ -7,8 +7,7 @@ import pytest
 from travelplanner_world import COST, good_plan, row
 
 from raydebm.tasks.travelplanner.dimensions import DIMENSIONS, dimension_findings, dimension_values, violation_score
-from raydebm.tasks.travelplanner.plans import canonical_plan
-from raydebm.tasks.travelplanner.trip import trip_of
+from raydebm.tasks.travelplanner.plans import canonical_plan, trip_of
 from raydebm.tasks.travelplanner.trip_reference import read_items
 from raydebm.tasks.travelplanner.trips import problem_of_row
 from raydebm.tasks.travelplanner.view import view_of

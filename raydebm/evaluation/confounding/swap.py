@@ -22,7 +22,7 @@ from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.generators import Secret, build_generator, check_keys
 from raydebm.generators.account import journal_and_budget
 from raydebm.generators.endpoint.openai_api import EndpointAccess
-from raydebm.generators.protocol import Generator, collect
+from raydebm.generators.requests import Generator, collect
 from raydebm.identity import seed_for
 from raydebm.records import Candidate, GenerationRequest, Gold, Label, Problem, Sampling, Verdict
 from raydebm.run.directory import RunDir

@@ -22,16 +22,17 @@ from typing import Any
 from raydebm import tracing
 from raydebm.config import OpenAIGenerator
 from raydebm.errors import without_credentials
-from raydebm.generators.endpoint.api_keys import Secret, key_of, without_secrets
-from raydebm.generators.endpoint.rate_limits import Backoff, Budget, RateLimit, retry_after_s
-from raydebm.generators.endpoint.refusals import Refusals
-from raydebm.generators.endpoint.replicas import Replicas
+from raydebm.generators.endpoint.rate_limits import Backoff, Budget, RateLimit, Refusals, retry_after_s
 from raydebm.generators.endpoint.transports import (
     AiohttpTransport,
     CarrierError,
     LateReplyError,
     LostReplyError,
+    Replicas,
+    Secret,
     Transport,
+    key_of,
+    without_secrets,
 )
 from raydebm.generators.replies import Completion, ReplyError, read_reply
 from raydebm.generators.requests import (

@@ -1,16 +1,22 @@
-"""HTTP transport of chat completions. The caller interprets replies.
+"""HTTP transport of chat completions, to one server or several, and keys. The caller interprets replies.
 
 Redirects are not followed: prompts would be sent to an address that is not in the recipe, such as one inside the
 operator's network.
 """
 
-from collections.abc import Mapping
+import base64
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from raydebm import tracing
-from raydebm.generators.endpoint.api_keys import address_and_headers
+from raydebm.config import OpenAIGenerator
+from raydebm.errors import MissingKeyError, without_credentials
 from raydebm.generators.replies import HttpReply, read_whole
 
 if TYPE_CHECKING:
@@ -116,3 +122,146 @@ def _unsent_errors() -> tuple[type[BaseException], ...]:
     import aiohttp
 
     return aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError
+
+
+_ADDRESS = re.compile(r"(?P<scheme>[^/]*//)(?:(?P<user>[^/?#]*)@)?(?P<rest>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """An API key that is safe to pass between processes: its repr hides it."""
+
+    value: str | None
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+
+def key_of(config: OpenAIGenerator) -> Secret:
+    """The endpoint's key from the environment; ``Secret(None)`` for endpoints without one.
+
+    Raises:
+        MissingKeyError: the environment variable is not set.
+    """
+    if config.api_key_env is None:
+        return Secret(None)
+    value = os.environ.get(config.api_key_env)
+    if not value:
+        raise MissingKeyError(config.name, config.api_key_env)
+    return Secret(value)
+
+
+def address_and_headers(base_url: str, api_key: str | None, headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """URL and headers for requests.
+
+    User and password in the URL become a header, because HTTP clients refuse URL credentials next to an Authorization
+    header, and error messages show URLs.
+
+    Args:
+        base_url: ``base_url`` of the recipe, perhaps with user and password.
+        api_key: key to send unless the URL has a user.
+        headers: further headers.
+    """
+    found = _ADDRESS.fullmatch(base_url)
+    if found is None or found["user"] is None:
+        return base_url, dict(headers) | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
+    return found["scheme"] + found["rest"], dict(headers) | {"Authorization": f"Basic {_basic_token(found['user'])}"}
+
+
+def without_secrets(text: str, config: OpenAIGenerator, key: str | None) -> str:
+    """A text with the key and passwords in URLs masked, also where an endpoint repeats them."""
+    users = [found["user"] for url in config.addresses if (found := _ADDRESS.fullmatch(url)) and found["user"]]
+    passwords = [password for user in users if (password := user.partition(":")[2])]
+    text = without_credentials(text)
+    for secret in (key, *map(_basic_token, users), *passwords, *map(unquote, passwords)):
+        if secret:
+            text = text.replace(secret, "***")
+    return text
+
+
+def _basic_token(user: str) -> str:
+    name, _, password = user.partition(":")
+    return base64.b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()
+
+
+REST_S = 30.0
+"""Time in which a failed server gets no requests."""
+_NOT_TAKEN = frozenset({502, 503})
+
+
+@dataclass(slots=True, eq=False)
+class _Replica:
+    url: str
+    transport: Transport
+    num_open: int = 0
+    rests_until: float = float("-inf")
+
+
+class Replicas:
+    """A transport over several servers of the same model. For one event loop."""
+
+    def __init__(
+        self,
+        transports: Mapping[str, Transport],
+        *,
+        rest_s: float = REST_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Start with all servers available.
+
+        Args:
+            transports: transports by URL; the first of equally busy ones is asked.
+            rest_s: time in which a failed server gets no requests, unless all have failed.
+        """
+        self._replicas = [_Replica(url, transport) for url, transport in transports.items()]
+        self._rest_s = rest_s
+        self._clock = clock
+
+    async def post(self, body: Body) -> HttpReply:
+        """Ask the servers one after another until one takes the request.
+
+        Raises:
+            LostReplyError: a server took the request, and its reply was late or broke off.
+            CarrierError: no server could be reached.
+        """
+        left = list(self._replicas)
+        while True:
+            replica = self._choose(left)
+            left.remove(replica)
+            try:
+                reply = await self._ask(replica, body)
+            except LostReplyError:
+                raise
+            except CarrierError as error:
+                if not left:
+                    message = f"none of {len(self._replicas)} servers took the request; last {replica.url}: {error}"
+                    raise CarrierError(message) from error
+            else:
+                if reply.status not in _NOT_TAKEN or not left:
+                    return reply
+                self._let_rest(replica)
+
+    async def aclose(self) -> None:
+        """Close the connections to all servers."""
+        for replica in self._replicas:
+            await replica.transport.aclose()
+
+    async def _ask(self, replica: _Replica, body: Body) -> HttpReply:
+        replica.num_open += 1
+        try:
+            return await replica.transport.post(body)
+        except CarrierError:
+            self._let_rest(replica)
+            raise
+        finally:
+            replica.num_open -= 1
+
+    def _choose(self, left: list[_Replica]) -> _Replica:
+        """The least busy server that does not rest; if all rest, the one that has rested longest."""
+        awake = [replica for replica in left if replica.rests_until <= self._clock()]
+        if awake:
+            return min(awake, key=lambda replica: replica.num_open)
+        return min(left, key=lambda replica: replica.rests_until)
+
+    def _let_rest(self, replica: _Replica) -> None:
+        replica.rests_until = self._clock() + self._rest_s

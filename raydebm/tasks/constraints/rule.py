@@ -19,9 +19,8 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from raydebm.config.section import Documented
 from raydebm.errors import ConstraintError
 from raydebm.records import Problem
-from raydebm.tasks.constraints.core import Constraint, Finding
-from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, parse_expression
-from raydebm.tasks.constraints.json_values import kind_of
+from raydebm.tasks.constraints import Constraint, Finding
+from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, kind_of, parse_expression
 from raydebm.tasks.constraints.templates import check_template, fill, places_in
 
 FLOOR = 1e-6

@@ -13,9 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 
 from raydebm.identity import canonical_json
-from raydebm.tasks.constraints.core import Finding
-from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput
-from raydebm.tasks.constraints.json_values import is_number, key_of, kind_of, number_of
+from raydebm.tasks.constraints import Finding
+from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, is_number, key_of, kind_of, number_of
 from raydebm.tasks.constraints.patterns import compile_pattern, is_found
 from raydebm.tasks.constraints.rule import Expression, Fault, Rule, Strict, ValuesRule, refused_as_value_error
 from raydebm.tasks.constraints.schemas import check_schema, schema_faults

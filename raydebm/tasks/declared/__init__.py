@@ -21,8 +21,7 @@ from raydebm.identity import canonical_json, content_id
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
 from raydebm.tasks.constraints import Constraint, violations_of
-from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, problem_fields, reads_answer
-from raydebm.tasks.constraints.json_values import key_of
+from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, key_of, problem_fields, reads_answer
 from raydebm.tasks.constraints.rule import View, compile_rule
 from raydebm.tasks.constraints.rule_kinds import read_rule
 from raydebm.tasks.constraints.templates import fill, full_text, short_text

@@ -6,8 +6,7 @@ from typing import Any
 
 from raydebm.errors import TaskDataError
 from raydebm.tasks.answers import read_number, render_number
-from raydebm.tasks.constraints.expressions import EvaluationError
-from raydebm.tasks.constraints.json_values import is_number, key_of
+from raydebm.tasks.constraints.expressions import EvaluationError, is_number, key_of
 from raydebm.tasks.constraints.templates import full_text, short_text
 from raydebm.tasks.declared.answer_reading import named_choice
 from raydebm.tasks.declared.definition import GoldRule, Output

@@ -26,7 +26,7 @@ from raydebm.tasks.knights_knaves.logic import (
     solutions,
 )
 from raydebm.tasks.knights_knaves.puzzle_reading import read_quiz
-from raydebm.tasks.knights_knaves.sources import rows
+from raydebm.tasks.knights_knaves.puzzles import rows
 from raydebm.tasks.knights_knaves.wording import Roles, claim_text
 from raydebm.tasks.sources import Row
 

@@ -13,8 +13,7 @@ from raydebm.identity import content_id
 from raydebm.records import Gold, Problem
 from raydebm.tasks.base import required_field
 from raydebm.tasks.sources import Row
-from raydebm.tasks.taco.public_tests import FIELD, given_tests, readable_assertions
-from raydebm.tasks.taco.samples import samples_in
+from raydebm.tasks.taco.public_tests import FIELD, given_tests, readable_assertions, samples_in
 from raydebm.tasks.taco.statement import TASK, problem_of
 
 HUB_DATASET = "BAAI/TACO"

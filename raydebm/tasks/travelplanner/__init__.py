@@ -30,8 +30,7 @@ from raydebm.tasks.travelplanner.dimensions import (
     dimension_values,
     violation_score,
 )
-from raydebm.tasks.travelplanner.plans import read_plan, render_plan
-from raydebm.tasks.travelplanner.trip import PLAN_FIELDS, trip_of
+from raydebm.tasks.travelplanner.plans import PLAN_FIELDS, read_plan, render_plan, trip_of
 from raydebm.tasks.travelplanner.trip_reference import catalogue_from
 from raydebm.tasks.travelplanner.trips import TASK, load_problems, problem_of_text
 from raydebm.tasks.travelplanner.view import NOTHING, PlanView, view_of

@@ -24,7 +24,7 @@ from itertools import groupby
 
 from raydebm.tasks.constraints import Finding
 from raydebm.tasks.travelplanner.catalogue import Restaurant, Stay
-from raydebm.tasks.travelplanner.trip import MEALS
+from raydebm.tasks.travelplanner.plans import MEALS
 from raydebm.tasks.travelplanner.view import DayView, Entity, PlanView, TransportEntry
 
 Dimension = Callable[[PlanView], Iterable[Finding]]

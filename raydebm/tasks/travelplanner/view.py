@@ -30,7 +30,7 @@ from raydebm.tasks.travelplanner.catalogue import (
     Stay,
     on_one_line,
 )
-from raydebm.tasks.travelplanner.trip import MEALS, Trip
+from raydebm.tasks.travelplanner.plans import MEALS, Trip
 
 NOTHING = frozenset({"", "-", "\u2013", "\u2014", "none", "n/a", "na", "null", "nothing"})
 _FLIGHT = re.compile(r"\bflight(?:\s+(?:number|no\.?|#))?\s*:?\s*([A-Z]{1,3}\d{2,8})\b", re.IGNORECASE)

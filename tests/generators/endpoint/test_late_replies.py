@@ -6,7 +6,6 @@ import socket
 import pytest
 
 from raydebm.config import OpenAIGenerator
-from raydebm.generators.endpoint.api_keys import Secret
 from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.endpoint.transports import (
@@ -14,6 +13,7 @@ from raydebm.generators.endpoint.transports import (
     CarrierError,
     LateReplyError,
     LostReplyError,
+    Secret,
 )
 from raydebm.generators.journal import Journal
 from raydebm.generators.replies import HttpReply

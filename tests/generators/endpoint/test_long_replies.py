@@ -8,7 +8,7 @@ from raydebm.config import OpenAIGenerator
 from raydebm.generators import replies
 from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Budget
-from raydebm.generators.protocol import collect
+from raydebm.generators.requests import collect
 
 TOO_LONG = "the reply is longer than 1000000 bytes and was not read to its end"
 

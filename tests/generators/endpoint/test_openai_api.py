@@ -8,12 +8,11 @@ import pytest
 
 from raydebm.config import OpenAIGenerator
 from raydebm.errors import MissingKeyError
-from raydebm.generators.endpoint.api_keys import Secret
 from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Backoff, Budget
-from raydebm.generators.endpoint.transports import environment_proxy
+from raydebm.generators.endpoint.transports import Secret, environment_proxy
 from raydebm.generators.journal import Journal
-from raydebm.generators.protocol import collect
+from raydebm.generators.requests import collect
 from raydebm.records import Sampling
 
 QUICK = Backoff(base_s=0.01)

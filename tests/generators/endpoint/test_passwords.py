@@ -8,7 +8,7 @@ import pytest
 from raydebm.config import OpenAIGenerator, parse_recipe
 from raydebm.errors import ConfigError
 from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
-from raydebm.generators.protocol import collect
+from raydebm.generators.requests import collect
 
 TOKEN = base64.b64encode(b"team:hunter 2").decode()
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from raydebm.generators.endpoint.refusals import PAUSE_S, Refusals
+from raydebm.generators.endpoint.rate_limits import PAUSE_S, Refusals
 from raydebm.records import Sampling
 
 SCHEMA = '{"type": "json_object"}'

@@ -5,13 +5,11 @@ import asyncio
 import pytest
 
 from raydebm.config import OpenAIGenerator
-from raydebm.generators.endpoint.api_keys import Secret
 from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Backoff
-from raydebm.generators.endpoint.replicas import Replicas
-from raydebm.generators.endpoint.transports import CarrierError, LateReplyError
-from raydebm.generators.protocol import collect
+from raydebm.generators.endpoint.transports import CarrierError, LateReplyError, Replicas, Secret
 from raydebm.generators.replies import HttpReply
+from raydebm.generators.requests import collect
 
 
 class Server:

@@ -19,8 +19,7 @@ from raydebm.errors import ResourceError
 from raydebm.generators import build_generator
 from raydebm.generators.endpoint import vllm
 from raydebm.generators.endpoint.vllm import endpoint_of, running, turns
-from raydebm.generators.protocol import collect
-from raydebm.generators.requests import requests_for
+from raydebm.generators.requests import collect, requests_for
 from raydebm.records import Problem, Sampling
 
 HEAD = f"""\
