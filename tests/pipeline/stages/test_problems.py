@@ -36,7 +36,7 @@ def recipe(tmp_path):
 
 
 def test_the_papers_data_is_the_papers_or_nothing(recipe):
-    with pytest.raises(TaskDataError, match="gsm8k train: the source lacks 7473 of the paper's 7473 problems"):
+    with pytest.raises(TaskDataError, match="gsm8k train: the source's [0-9]+ problems are not the paper's 7473"):
         list(load_problems(recipe(data="paper")))
 
 
@@ -92,7 +92,7 @@ def test_files_that_the_task_reads_or_would_read_instead_make_the_problems_again
     [
         ("knights_knaves", {"*train*.jsonl*"}),
         ("musr", {"train.jsonl", "*.json"}),
-        ("travelplanner", {"problems_train.jsonl.gz", "database/**/*", "train.jsonl"}),
+        ("travelplanner", {"problems_train.jsonl.gz", "train.jsonl"}),
         ("taco", {"problems_train.jsonl.gz"}),
         ("reasoning_gym", {"problems_train.jsonl.gz"}),
     ],
