@@ -36,7 +36,7 @@ def recipe(tmp_path):
 
 
 def test_the_papers_data_is_the_papers_or_nothing(recipe):
-    with pytest.raises(TaskDataError, match="gsm8k train: the source's [0-9]+ problems are not the paper's 7473"):
+    with pytest.raises(TaskDataError, match=r"gsm8k train: the source's [0-9]+ problems are not the paper's 7473"):
         list(load_problems(recipe(data="paper")))
 
 
