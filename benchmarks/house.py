@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 47_380,
-    "modules": 289,
-    "test lines": 37_390,
+    "source lines": 47_160,
+    "modules": 280,
+    "test lines": 37_170,
     "benchmark lines": 2_380,
     "client lines": 410,
     "document lines outside docs/log": 5_930,
-    "tracked bytes": 15_650_000,
+    "tracked bytes": 15_340_000,
     "recipe keys": 166,
     "service arguments": 28,
     "commands": 16,
