@@ -14,7 +14,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from raydebm.config import DecisionConfig, parse_recipe
-from raydebm.config.policy import Profile
+from raydebm.config.decision import Profile
 from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy
 from raydebm.decision.evidence.fitting import LabelledTable, competition_of
 from raydebm.decision.evidence.profiles import PROFILES, winners

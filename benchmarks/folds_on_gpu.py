@@ -34,7 +34,7 @@ NUM_FOLDS = 5
 
 def pack(recipe: "Recipe", out: Path, *, num_folds: int) -> None:
     """Write texts, pairs and settings of all folds."""
-    from raydebm.config.pairs import BAG_FRAC
+    from raydebm.config.scorer import BAG_FRAC
     from raydebm.pipeline.context import TRAIN, VALIDATION
     from raydebm.pipeline.stages.energies import adapters_out_of_bag, pool_candidates
     from raydebm.pipeline.stages.pairs import candidates_as_scored
@@ -97,8 +97,7 @@ def pack(recipe: "Recipe", out: Path, *, num_folds: int) -> None:
 
 def folds_of(recipe: Any, num_folds: int, rates: Mapping[int, float] | None = None) -> Iterator[Any]:
     """The run of each fold, with problems, candidates and labels of the recipe's own run, which must be there."""
-    from raydebm.pipeline.runner import Pipeline
-    from raydebm.pipeline.studies.children import share_stages
+    from raydebm.pipeline.runner import Pipeline, share_stages
     from raydebm.pipeline.studies.trainings import _pipeline
 
     for index in range(num_folds) if rates is None else rates:

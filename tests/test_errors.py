@@ -53,17 +53,6 @@ def test_unknown_name_suggests_the_nearest():
     assert str(error) == "unknown task 'gms8k' (did you mean 'gsm8k'?); known: gsm8k, knights_knaves"
 
 
-def test_unknown_name_far_from_all_lists_them():
-    assert str(errors.UnknownNameError("task", "zzz", ["gsm8k"])) == "unknown task 'zzz'; known: gsm8k"
-
-
-def test_missing_key_names_generator_variable_and_way_out():
-    text = str(errors.MissingKeyError("qwen", "OPENROUTER_API_KEY"))
-
-    assert "'qwen'" in text
-    assert "export OPENROUTER_API_KEY=" in text
-
-
 def test_training_error_says_what_failed_and_what_is_kept():
     text = str(errors.TrainingError({"a2": "out of memory"}, ("a0", "a1")))
 

@@ -70,18 +70,10 @@ def test_sigma_is_the_population_standard_deviation():
     assert Energies(candidate_id="c", members=(1.0, 2.0, 6.0)).sigma == pytest.approx(math.sqrt(14 / 3))
 
 
-def test_one_member_has_no_spread():
-    assert Energies(candidate_id="c", members=(1.0,)).sigma == 0.0
-
-
 @pytest.mark.parametrize("members", [(), (math.nan,), (1.0, math.inf)])
 def test_energies_must_be_finite(members):
     with pytest.raises(ScoringError, match="candidate 'c'"):
         Energies(candidate_id="c", members=members)
-
-
-def test_total_energy_is_mu_plus_lambda_times_penalty():
-    assert scored().total_energy(2.0) == 2.0 + 2.0 * 0.5
 
 
 def test_unparseable_has_infinite_energy_even_at_lambda_zero():
@@ -109,14 +101,6 @@ def test_unscored_has_infinite_energy():
 )
 def test_every_part_of_a_request_is_part_of_its_id(change):
     assert request(**change).candidate_id != request().candidate_id
-
-
-def test_same_request_same_id():
-    assert request().candidate_id == request().candidate_id
-
-
-def test_zero_temperature_is_greedy():
-    assert Sampling(temperature=0.0).is_greedy
 
 
 def test_an_abstention_gives_no_answer():

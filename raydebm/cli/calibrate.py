@@ -38,17 +38,8 @@ class ReportedOutcomes:
     where: "Filter"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """A recipe before and after adding the guarantee of the command line's options."""
-
-    recipe: "Recipe"
-    with_guarantee: "Recipe"
-
-    @property
-    def by_options(self) -> bool:
-        """True if options ask for a guarantee."""
-        return self.recipe != self.with_guarantee
+Asked = tuple["Recipe", "Recipe"]
+"""A recipe, and the same one with the guarantee of the command line's options."""
 
 
 @recipe_command
@@ -75,7 +66,7 @@ def asked_of(
     }
     stated = {name: value for name, value in promise.items() if value is not None}
     changed = changed_recipe(recipe, {"decision": recipe.decision.model_dump(mode="json") | stated})
-    return Asked(recipe=recipe, with_guarantee=changed)
+    return recipe, changed
 
 
 def reported_outcomes(
@@ -118,11 +109,12 @@ def calibrate(
     if reported is not None:
         _calibrate_from_decisions(asked, reported, force=force)
         return
-    with pipeline_for(asked.with_guarantee, retry_failed=retry_failed) as pipeline:
+    recipe, with_guarantee = asked
+    with pipeline_for(with_guarantee, retry_failed=retry_failed) as pipeline:
         from raydebm.pipeline.pools import calibrated_policy, decision_fit
 
-        if asked.by_options:
-            calibrated = pipeline.certify(asked.recipe, force=force)
+        if recipe != with_guarantee:
+            calibrated = pipeline.certify(recipe, force=force)
             if not (calibrated.is_certified or force):
                 show_promise(calibrated.files.get("decision.json"))
                 _leave_alone(pipeline.run)
@@ -154,36 +146,26 @@ def show_calibrated(policy: "Policy", fit: dict[str, Any] | None) -> None:
     is_calibrated = policy.rule == "paper" if fit is None else fit["policy"] == version
     if not is_calibrated:
         name = "" if fit is None else f" {fit['policy']}"
+        promise = "it promises nothing"
+        if policy.guarantee is not None and policy.guarantee["certified"]:
+            promise = f"it promises an error of at most {policy.guarantee['max_error']:g}"
         console.print(
             f"These are the settings of policy {version}, another file that took its place after the "
-            f"calibration; {_promise_of(policy)}. What follows was found for the calibrated policy{name}, and does not "
+            f"calibration; {promise}. What follows was found for the calibrated policy{name}, and does not "
             "hold for the one in force. Remove calibration/manifest.json to calibrate again.",
             soft_wrap=True,
         )
     show_promise(fit)
 
 
-def _promise_of(policy: "Policy") -> str:
-    if policy.guarantee is None or not policy.guarantee["certified"]:
-        return "it promises nothing"
-    return f"it promises an error of at most {policy.guarantee['max_error']:g}"
-
-
 # ---- from reported outcomes ----------------------------------------------------------------------------------------
 
 
-def _run_of(recipe: "Recipe") -> "RunDir":
-    from raydebm.run.directory import RunDir
-
-    return RunDir(recipe.resolved_run_dir)
-
-
-def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
+def _origin(recipe: "Recipe", run: "RunDir", reported: ReportedOutcomes) -> "Origin":
     from raydebm.run.ensemble_file import holds_ensemble, read_ref
     from raydebm.service.feedback import Origin
     from raydebm.tasks import task_of
 
-    run = _run_of(recipe)
     if not holds_ensemble(run.uri("scorer")):
         raise ConfigError(f"{run.uri('scorer')} contains no ensemble, so its decisions cannot be found")
     return Origin(
@@ -197,12 +179,14 @@ def _origin(recipe: "Recipe", reported: ReportedOutcomes) -> "Origin":
 def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force: bool) -> None:
     """Certify the run's policy on stored outcomes, write it to the run, and describe the data."""
     from raydebm.decision.policy_file import read_policy
+    from raydebm.run.directory import RunDir
     from raydebm.run.fingerprints import why_not_current
     from raydebm.service.feedback import outcome_sample, recertified, source_of
     from raydebm.service.store.reader import DecisionReader
 
-    recipe = asked.with_guarantee
-    run, origin = _run_of(recipe), _origin(recipe, reported)
+    stated, recipe = asked
+    run = RunDir(recipe.resolved_run_dir)
+    origin = _origin(recipe, run, reported)
     policy = read_policy(run, recipe, origin.task)
     reason = why_not_current("energies", recipe, run)
     if reason is not None:
@@ -215,7 +199,7 @@ def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force
     value = {**fit.decision_file(), "outcomes": source_of(sample)}
     is_kept = fit.guarantee is not None and not fit.guarantee.certified and not force
     if not is_kept:
-        _write(asked.recipe, run, fit, value)
+        _write(stated, run, fit, value)
         console.print_json(json.dumps(fit.policy.settings()))
     for line in _sample_lines(sample, fit):
         console.print(line, soft_wrap=True)
@@ -246,11 +230,14 @@ def _write(recipe: "Recipe", run: "RunDir", fit: "PolicyFit", value: dict[str, A
 
 def _sample_lines(sample: "OutcomeSample", fit: "PolicyFit") -> list[str]:
     """Data behind the thresholds, and its limits."""
+    import numpy as np
+
     first, last = sample.times
+    confidence = float(np.where(np.isfinite(fit.confidence), fit.confidence, 0.0).mean())
     lines = [
         f"{sample.reported:,} decisions with an outcome, of which {len(sample.decisions):,} count, made from "
         f"{first:%Y-%m-%d} to {last:%Y-%m-%d}; {fit.worth.mean():.1%} of their answers are right, at a mean "
-        f"confidence of {_mean_confidence(fit):.1%}"
+        f"confidence of {confidence:.1%}"
     ]
     left_out = {
         "contradict themselves": sample.contradictory,
@@ -267,9 +254,3 @@ def _sample_lines(sample: "OutcomeSample", fit: "PolicyFit") -> list[str]:
         "about all answers, have a random share of them judged under one name, and give that name as --by."
     )
     return lines
-
-
-def _mean_confidence(fit: "PolicyFit") -> float:
-    import numpy as np
-
-    return float(np.where(np.isfinite(fit.confidence), fit.confidence, 0.0).mean())

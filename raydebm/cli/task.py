@@ -161,7 +161,7 @@ def _describe_rows(task: "Task", rows: Sequence[tuple["Problem", "Gold"]]) -> It
 
 def _config_of(file: str) -> "TaskConfig":
     from raydebm.config import TaskConfig
-    from raydebm.config.task_file import with_definition
+    from raydebm.config.task import with_definition
 
     return TaskConfig.model_validate(with_definition({"task": {"name": file}})["task"])
 

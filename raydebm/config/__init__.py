@@ -6,25 +6,20 @@ a generator names the environment variable that holds its key.
 """
 
 from raydebm.config.baselines import (
-    BaselineBase,
     BaselineConfig,
     EormBaseline,
     JudgeBaseline,
     ModelBaseline,
 )
-from raydebm.config.confounding import ConfoundingConfig
 from raydebm.config.decision import CalibrationConfig, CostsConfig, DecisionConfig, TriageConfig
 from raydebm.config.generators import (
-    OPENROUTER_URL,
     GenerationConfig,
-    GeneratorBase,
     GeneratorConfig,
     OpenAIGenerator,
     RecordedGenerator,
     TransformersGenerator,
     VllmGenerator,
 )
-from raydebm.config.pairs import Fold, PairsConfig
 from raydebm.config.reading import (
     apply_overrides,
     changed_recipe,
@@ -37,23 +32,19 @@ from raydebm.config.scorer import (
     PAPER_ADAPTERS,
     REPORTING,
     AdapterConfig,
+    Fold,
+    PairsConfig,
     Pooling,
     ScorerConfig,
     TrackerName,
-    TrainingConfig,
 )
-from raydebm.config.section import (
-    Section,
-)
+from raydebm.config.studies import ConfoundingConfig, VariantConfig
 from raydebm.config.task import SplitSource, TaskConfig
-from raydebm.config.variants import VariantConfig
 
 __all__ = [
-    "OPENROUTER_URL",
     "PAPER_ADAPTERS",
     "REPORTING",
     "AdapterConfig",
-    "BaselineBase",
     "BaselineConfig",
     "CalibrationConfig",
     "ConfoundingConfig",
@@ -63,7 +54,6 @@ __all__ = [
     "EvaluationConfig",
     "Fold",
     "GenerationConfig",
-    "GeneratorBase",
     "GeneratorConfig",
     "JudgeBaseline",
     "ModelBaseline",
@@ -74,11 +64,9 @@ __all__ = [
     "Recipe",
     "RecordedGenerator",
     "ScorerConfig",
-    "Section",
     "SplitSource",
     "TaskConfig",
     "TrackerName",
-    "TrainingConfig",
     "TransformersGenerator",
     "TriageConfig",
     "VariantConfig",

@@ -11,8 +11,8 @@ from pydantic import BaseModel, ValidationError
 
 from raydebm.config.recipe import Recipe
 from raydebm.config.section import Section, problems_in
-from raydebm.config.task_file import ENDINGS, with_definition
-from raydebm.config.variants import merged
+from raydebm.config.studies import merged
+from raydebm.config.task import ENDINGS, with_definition
 from raydebm.errors import ConfigError, UnknownNameError
 from raydebm.user_files import text_of, yaml_value
 

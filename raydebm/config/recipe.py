@@ -3,14 +3,12 @@
 from pydantic import Field, ValidationError, model_validator
 
 from raydebm.config.baselines import BaselineConfig
-from raydebm.config.confounding import ConfoundingConfig, check_rewriters
 from raydebm.config.decision import CalibrationConfig, DecisionConfig, TriageConfig
 from raydebm.config.generators import GenerationConfig, GeneratorConfig
-from raydebm.config.pairs import PairsConfig
-from raydebm.config.scorer import ScorerConfig, TrainingConfig
+from raydebm.config.scorer import PairsConfig, ScorerConfig, TrainingConfig
 from raydebm.config.section import PathName, Section
+from raydebm.config.studies import ConfoundingConfig, VariantConfig, check_rewriters
 from raydebm.config.task import TaskConfig
-from raydebm.config.variants import VariantConfig
 
 
 class EvaluationConfig(Section):

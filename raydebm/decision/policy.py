@@ -41,7 +41,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, PlainSerializer, ValidationError, model_validator
 
 from raydebm.config import GeneratorConfig, OpenAIGenerator, TriageConfig
-from raydebm.config.policy import Count, NonNegative, PolicySettings, Probability, Profile, Rule
+from raydebm.config.decision import Count, NonNegative, PolicySettings, Probability, Profile, Rule
 from raydebm.config.section import problems_in
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.fields import FieldModel

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from raydebm.config.policy import Signal
+from raydebm.config.decision import Signal
 from raydebm.decision.evidence.measuring import term_in_words
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.evidence.profiles import ranked

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.config.pairs import POSITIVE_FRAC
+from raydebm.config.scorer import POSITIVE_FRAC
 from raydebm.decision.groups import Bools, Floats, Ints, ratio
 from raydebm.energy import total_energies
 from raydebm.records import Label, Problem, Reasoning, ScoredCandidate, Verdict

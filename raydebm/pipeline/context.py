@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from raydebm.config import Recipe, RecordedGenerator
 from raydebm.generators.passes import PassRequests, RequestsByProblem
@@ -25,15 +25,8 @@ Facts = dict[str, Any]
 """Facts of a stage for its manifest, as JSON values."""
 
 
-class Progress(Protocol):
-    """Progress display. ``(stage)`` starts a bar and returns ``(done, total)``."""
-
-    def __call__(self, stage: str) -> Callable[[int, int], None]: ...
-
-
-def silent(stage: str) -> Callable[[int, int], None]:
-    """A progress display without output."""
-    return lambda done, total: None
+Progress = Callable[[str], Callable[[int, int], None]]
+"""Starts a bar for a stage; the result is called with (done, total)."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +34,7 @@ class StageContext:
     """One run of a recipe. Stages that use Ray need it initialised."""
 
     recipe: Recipe
-    progress: Progress = silent
+    progress: Progress = lambda stage: lambda done, total: None
     command: str | None = None
     """Command for the report. Default: this process's command line."""
     payer: RunDir | None = None

@@ -21,7 +21,7 @@ import yaml
 
 from raydebm import __version__
 from raydebm.config import Recipe
-from raydebm.config.pairs import BAG_FRAC
+from raydebm.config.scorer import BAG_FRAC
 from raydebm.decision.policy import Policy
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.evaluation.report.document import markdown_table

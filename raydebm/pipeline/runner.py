@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from raydebm.config import Recipe
 from raydebm.errors import ConfigError
@@ -22,11 +22,11 @@ from raydebm.pipeline.stages.calibration import (
 )
 from raydebm.pipeline.stages.energies import make_energies, make_scorer
 from raydebm.pipeline.stages.evaluation import make_evaluation, read_evaluation
-from raydebm.pipeline.stages.labels import make_candidates, make_labels
 from raydebm.pipeline.stages.pairs import make_pairs
 from raydebm.pipeline.stages.passes import forget_failed_passes
-from raydebm.pipeline.stages.problems import make_problems
+from raydebm.pipeline.stages.problems import make_candidates, make_labels, make_problems
 from raydebm.pipeline.writing_lock import write_lock
+from raydebm.run.directory import SCORES_FOLDER
 from raydebm.run.fingerprints import NOT_COMPLETE, current_manifest, new_manifest, why_not_current
 from raydebm.run.stages import STAGES, Stage, StageName, stage_named
 from raydebm.tasks import task_of
@@ -96,9 +96,8 @@ class Pipeline(StageContext):
         return calibrated
 
     def _bring(self, stage: Stage, held: ExitStack) -> None:
-        maker = MAKERS[stage.name]
-        if maker.prepare is not None:
-            maker.prepare(self)
+        if stage.name in PREPARE:
+            PREPARE[stage.name](self)
         current = current_manifest(stage.name, self.recipe, self.run)
         if current is None:
             reason = why_not_current(stage.name, self.recipe, self.run)
@@ -111,7 +110,7 @@ class Pipeline(StageContext):
             self.run.reopen(stage.name)
             self.run.remove_partial(stage.name)
             started = time.monotonic()
-            facts = maker.make(self)
+            facts = MAKERS[stage.name](self)
             self.run.finish(stage.name, new_manifest(stage.name, self.recipe, self.run, facts=facts))
             self.run.write_recipe(self.recipe)
             seconds = time.monotonic() - started
@@ -164,23 +163,65 @@ class Pipeline(StageContext):
                 self.run.reopen("evaluation")
 
 
-@dataclass(frozen=True, slots=True)
-class Maker:
-    """The function that makes a stage."""
-
-    make: Callable[[StageContext], Facts]
-    """Writes the stage's files; the stages before it are complete."""
-    prepare: Callable[[StageContext], None] | None = None
-    """Updates inputs that no stage writes; may reopen the stage."""
-
-
-MAKERS: dict[StageName, Maker] = {
-    "problems": Maker(make_problems),
-    "candidates": Maker(make_candidates),
-    "labels": Maker(make_labels),
-    "pairs": Maker(make_pairs),
-    "scorer": Maker(make_scorer),
-    "energies": Maker(make_energies),
-    "calibration": Maker(make_calibration, prepare=prepare_calibration),
-    "evaluation": Maker(make_evaluation, prepare=score_baselines),
+MAKERS: dict[StageName, Callable[[StageContext], Facts]] = {
+    "problems": make_problems,
+    "candidates": make_candidates,
+    "labels": make_labels,
+    "pairs": make_pairs,
+    "scorer": make_scorer,
+    "energies": make_energies,
+    "calibration": make_calibration,
+    "evaluation": make_evaluation,
 }
+"""Functions that write a stage's files. The stages before it are complete."""
+PREPARE: dict[StageName, Callable[[StageContext], None]] = {
+    "calibration": prepare_calibration,
+    "evaluation": score_baselines,
+}
+"""Functions that update inputs of a stage that no stage writes; they may reopen the stage."""
+
+
+SHARED = ("problems", "candidates", "labels")
+"""Stages that runs below a run directory (seeds, folds, variants) copy. Nothing is generated, paid or labelled twice:
+paid answers (later passes, judges) are in journals of the parent run."""
+
+
+def child_run(shared: Pipeline, name: str, recipe: Recipe) -> Pipeline:
+    """The run ``<run_dir>/<name>``, whose own stages are reported under its name.
+
+    Args:
+        recipe: the child's recipe; its run directory is set here.
+    """
+
+    def on_stage(report: StageReport) -> None:
+        if report.stage not in SHARED:
+            shared.on_stage(replace(report, stage=f"{name} {report.stage}"))
+
+    return Pipeline(
+        recipe=recipe.model_copy(update={"run_dir": shared.run.uri(name)}),
+        progress=lambda stage: shared.progress(f"{name} {stage}"),
+        on_stage=on_stage,
+        payer=shared.payer or shared.run,
+    )
+
+
+def share_stages(first: Pipeline, other: Pipeline) -> None:
+    """Copy problems, candidates and labels that differ from one run to another."""
+    for stage in SHARED:
+        share_stage(first, other, stage)
+
+
+def share_stage(first: Pipeline, other: Pipeline, stage: str) -> None:
+    """Copy one stage from one run to another if it differs."""
+    theirs, own = (pipeline.run.manifest(stage) for pipeline in (first, other))
+    if theirs != own:
+        with write_lock(other.run):
+            first.run.copy_stage(stage, other.run)
+
+
+def share_scores(first: Pipeline, other: Pipeline) -> None:
+    """Copy baseline scores, with the judges' journals, to a run without any: answers about the same candidates are
+    paid."""
+    if first.run.manifest(SCORES_FOLDER) is not None and other.run.manifest(SCORES_FOLDER) is None:
+        with write_lock(other.run):
+            first.run.copy_stage(SCORES_FOLDER, other.run)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 from raydebm.config import PairsConfig, Recipe
-from raydebm.config.pairs import POSITIVE_FRAC
+from raydebm.config.scorer import POSITIVE_FRAC
 from raydebm.errors import ConfigError, PoolError
 from raydebm.identity import content_id, seed_for
 from raydebm.records import Candidate, Label, Pair, Problem, Verdict

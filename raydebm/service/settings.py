@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from raydebm import __version__
 from raydebm.config import GeneratorConfig, Recipe
-from raydebm.config.policy import PolicySettings
+from raydebm.config.decision import PolicySettings
 from raydebm.config.section import field_docs, problems_in
 from raydebm.decision.policy import LIMITS, Policy, policy_id
 from raydebm.decision.policy_file import check_fits, read_policy

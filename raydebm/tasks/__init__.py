@@ -67,7 +67,7 @@ def find_task(name: str) -> Task:
         ConfigError: the file is missing or wrong; every error is listed with its path.
         UnknownNameError: no such task; the message lists the known ones.
     """
-    from raydebm.config.task_file import ENDINGS, read_task_file
+    from raydebm.config.task import ENDINGS, read_task_file
     from raydebm.tasks.declared import DeclaredTask, read_definition
 
     if not name.endswith(ENDINGS):

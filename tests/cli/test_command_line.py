@@ -9,7 +9,6 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
-from raydebm import __version__
 from raydebm.cli import main
 
 RECIPE = {
@@ -68,12 +67,6 @@ def assert_one_clear_error(done, pattern):
     assert re.search(pattern, done.stderr, flags=re.DOTALL), done.stderr
 
 
-def test_the_version_is_shown(command):
-    done = command("--version")
-
-    assert (done.returncode, done.stdout) == (0, f"raydebm {__version__}\n")
-
-
 def test_missing_recipe_is_named(command):
     assert_one_clear_error(command("run", "--config", "nowhere.yaml"), "nowhere.yaml.*does not exist")
 
@@ -119,16 +112,6 @@ def test_seeds_that_are_not_clear_are_refused_before_ray_is_started(command, rec
     process = command("seeds", "--config", recipe(), "--folds", "3", *flags)
     assert process.returncode == 2
     assert message in process.stderr
-
-
-def test_a_job_file_takes_the_same_flags(repository):
-    done = subprocess.run(
-        [sys.executable, str(repository / "jobs" / "train_all.py"), "--help"],
-        capture_output=True, text=True, check=True, cwd="/",
-    )  # fmt: skip
-
-    assert "--config" in done.stdout
-    assert "--run-dir" in done.stdout
 
 
 def test_serving_a_folder_that_is_no_run_says_what_to_do(tmp_path):

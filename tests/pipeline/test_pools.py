@@ -2,7 +2,6 @@
 
 import math
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -60,14 +59,6 @@ def test_a_candidate_without_report_cannot_be_selected():
 
     assert table.penalty[0] == math.inf
     assert table.candidates[0].report.error == "no constraint report was recorded"
-
-
-def test_problems_without_candidates_are_left_out():
-    recorded = RecordedPools(candidates={"a": item("a").candidate})
-
-    table = assembled([replace(PROBLEM, problem_id="other"), PROBLEM], recorded)
-
-    assert [problem.problem_id for problem in table.problems] == ["problem"]
 
 
 def test_no_candidate_at_all_is_an_error():

@@ -26,21 +26,6 @@ def test_every_stage_ran_once_in_order(finished):
     ]  # fmt: skip
 
 
-def test_the_pool_has_every_sample_and_one_greedy_answer_each(finished):
-    pipeline, _, _ = finished
-    candidates = pipeline.run.candidates()
-
-    assert len(candidates) == 22 * 2 * (3 + 1)
-    assert sum(candidate.is_greedy for candidate in candidates) == 22 * 2
-
-
-def test_no_problem_is_in_two_splits(finished):
-    splits = finished[0].splits()
-    ids = [problem_id for part in splits.values() for problem_id in part]
-
-    assert len(ids) == len(set(ids)) == 22
-
-
 def test_energies_exist_for_validation_and_test_alone(finished):
     pipeline, _, _ = finished
     splits = pipeline.splits()
@@ -58,13 +43,6 @@ def test_every_test_problem_has_an_outcome(finished):
 
     assert [outcome.problem.problem_id for outcome in outcomes] == pipeline.splits()["test"]
     assert {outcome.decision for outcome in outcomes} <= {Decision.ACCEPT, Decision.ABSTAIN}
-
-
-def test_regenerated_problems_have_the_candidates_of_both_passes(finished):
-    pipeline, _, _ = finished
-    regenerated = [outcome for outcome in outcomes_of(pipeline) if len(outcome.passes) == 2]
-
-    assert all(len(outcome.pool) == 2 * 3 + 2 for outcome in regenerated)
 
 
 def test_a_second_run_reuses_every_stage(finished):
@@ -144,15 +122,6 @@ def test_only_failed_requests_of_later_passes_are_missed_on_demand(complete, spl
     assert run.manifest(stage) is None
 
 
-def test_later_passes_that_were_answered_keep_their_evaluation(complete):
-    complete.run.write_candidates([answer("answered", "4")], "regenerated/test-1")
-    complete.run.finish("regenerated/test-1", {"fingerprint": complete.basis("energies"), "requests": 1})
-
-    complete.forget_failed()
-
-    assert complete.run.manifest("evaluation") is not None
-
-
 def test_a_recipe_that_makes_nothing_does_not_take_the_place_of_the_one_that_made_the_run(complete):
     pooling = complete.recipe.scorer.model_copy(update={"pooling": "mean"})
     other = complete.recipe.model_copy(update={"scorer": pooling})
@@ -196,13 +165,6 @@ def test_ratings_that_failed_are_made_again_on_demand_and_other_scores_kept(tmp_
 
     assert pipeline.run.manifest("scores") == {"strict": {"basis": "b", "again": True}, "eorm": {"basis": "b"}}
     assert [stage for stage in ("calibration", "evaluation") if pipeline.run.manifest(stage) is None] == ["evaluation"]
-
-
-def test_an_answer_without_text_is_not_rated_again(tmp_path):
-    pipeline = rated(tmp_path, None, "no text to score: the request failed")
-    pipeline.forget_failed()
-
-    assert pipeline.run.manifest("evaluation") is not None
 
 
 def test_the_folder_of_a_repair_is_never_trained(local_ray, finished, tmp_path):
@@ -249,12 +211,3 @@ def test_a_pool_without_a_single_pair_is_refused_and_the_candidates_are_kept(loc
     with pytest.raises(PoolError, match="incorrect"):
         pipeline.make("pairs")
     assert len(pipeline.run.candidates()) == 22
-
-
-def test_a_policy_that_is_not_calibrated_keeps_no_grid_of_an_earlier_one(finished, tmp_path):
-    root = shutil.copytree(finished[0].run.root, tmp_path / "run")
-    pipeline = Pipeline(recipe=recipe_of(root, calibration={"enabled": False}))
-    assert pipeline.run.exists("calibration", "grid.json")
-    pipeline.make("calibration")
-
-    assert not pipeline.run.exists("calibration", "grid.json")

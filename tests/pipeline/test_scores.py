@@ -10,11 +10,9 @@ from raydebm.generators.journal import Journal
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.scores import ask_failed_again, read_scores, score_baselines, waiting_baselines
-from raydebm.pipeline.studies.repair import run_of_scorer
 from raydebm.records import Candidate, CandidateScore, Label, Problem, Verdict
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import baseline_state, new_manifest
-from raydebm.run.stages import REPAIRED
 from raydebm.run.tables import SplitProblem
 
 pytestmark = pytest.mark.ray
@@ -160,28 +158,6 @@ def test_the_key_of_a_judge_is_not_missed_once_it_has_rated(tmp_path, monkeypatc
         pipeline.check_keys()
 
 
-def test_a_run_of_a_changed_scorer_has_its_baselines_scored_already(tmp_path):
-    pipeline = Pipeline(recipe=recipe_of(tmp_path / "run", baselines=[judge()]))
-    for stage in ("problems", "candidates", "labels", "pairs", "scorer"):
-        pipeline.run.finish(stage, new_manifest(stage, pipeline.recipe, pipeline.run, facts={}))
-    rated = {**baseline_state(pipeline.recipe.baselines[0]), "basis": pipeline.basis("pairs")}
-    pipeline.run.finish("scores", {"judge": rated})
-
-    changed = run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": str(tmp_path / "repair")}))
-
-    assert waiting_baselines(changed.recipe, changed.run, changed.basis("pairs")) == []
-
-
-def test_scores_of_training_problems_too_hold_where_they_are_not_needed(tmp_path):
-    """A run of a changed scorer learns from validation problems alone, and takes all scores over."""
-    evidence = {"kind": "reward_model", "name": "rm", "model": "m", "evidence": True}
-    recipe, run = recipe_of(tmp_path, baselines=[evidence], triage={"max_passes": 1}), RunDir(str(tmp_path))
-    run.write_json({}, REPAIRED.marker)
-    run.finish("scores", {"rm": {**baseline_state(recipe.baselines[0]), "basis": "b", "train": True}})
-
-    assert waiting_baselines(recipe, run, "b") == []
-
-
 def test_new_scores_have_the_evaluation_made_again(local_ray, endpoint, tmp_path):
     url, _ = endpoint
     recipe, run = recipe_of(tmp_path, baselines=[judge(base_url=url, api_key_env=None)]), RunDir(str(tmp_path))
@@ -208,13 +184,6 @@ def test_scores_are_made_again_when_the_model_changed(ranked):
     (model / "weights").write_text("bb")
 
     assert [baseline.name for baseline in waiting_baselines(recipe, run, "b")] == ["rm"]
-
-
-def test_where_the_model_is_not_here_its_scores_are_believed(ranked):
-    recipe, model, run = ranked
-    (model / "weights").unlink()
-
-    assert waiting_baselines(recipe, run, "b") == []
 
 
 def test_eorm_learns_from_all_pairs_whatever_ours_learn_from(local_ray, tmp_path):

@@ -4,8 +4,8 @@ import pytest
 from tiny_run import recipe_of
 
 from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.stages.labels import saved_samples
 from raydebm.pipeline.stages.passes import outcomes_of
+from raydebm.pipeline.stages.problems import saved_samples
 
 pytestmark = pytest.mark.ray
 
@@ -29,14 +29,6 @@ def sizes(pipeline):
     for candidate in pipeline.run.candidates():
         counts[candidate.problem_id] = counts.get(candidate.problem_id, 0) + (not candidate.is_greedy)
     return list(counts.values())
-
-
-def test_problems_have_pools_of_different_sizes(in_waves):
-    pipeline, _, _ = in_waves
-
-    assert len(sizes(pipeline)) == 22
-    assert set(sizes(pipeline)) <= {2, 4, MOST}
-    assert len(set(sizes(pipeline))) > 1
 
 
 def test_the_manifest_counts_what_was_never_sampled(in_waves):

@@ -56,14 +56,6 @@ def test_a_killed_process_holds_nothing(run, holder):
         assert json.loads(run.read_bytes(".lock"))["pid"] != holder.pid
 
 
-def test_a_pipeline_makes_nothing_in_a_run_that_another_process_writes(run, holder):
-    run.write_json({"of": "the other"}, "problems", "draft.json")
-
-    with pytest.raises(ConfigError, match="is being written by"):
-        Pipeline(recipe=recipe_of(run.root)).make("problems")
-    assert run.names("problems") == ["draft.json"]
-
-
 def test_a_finished_run_is_read_while_another_process_writes(run, holder):
     pipeline, reports = Pipeline(recipe=recipe_of(run.root)), []
     for stage in STAGES:

@@ -31,10 +31,6 @@ def test_how_fast_a_generator_is_asked_repeats_nothing(changed):
     assert fingerprint("candidates", generators=[TREE["generators"][0] | changed]) == fingerprint("candidates")
 
 
-def test_where_the_scorer_runs_repeats_nothing():
-    assert fingerprint("energies", scorer={"device": "cpu"}) == fingerprint("energies")
-
-
 def test_a_baseline_that_is_evidence_calibrates_again():
     reward = {"kind": "reward_model", "name": "reward", "model": "m"}
 
@@ -47,10 +43,6 @@ def test_a_baseline_that_is_evidence_calibrates_again():
 )
 def test_what_is_learnt_trains_again(changed):
     assert fingerprint("scorer", **changed) != fingerprint("scorer")
-
-
-def test_what_is_learnt_leaves_the_candidates_alone():
-    assert fingerprint("candidates", scorer={"pooling": "mean"}) == fingerprint("candidates")
 
 
 def test_a_task_without_its_constraints_checks_again_and_samples_nothing_again():
@@ -83,16 +75,6 @@ def test_a_changed_extension_decides_and_reports_again(extension, tmp_path, stag
     extension.write_text("NUMBER = 22\n")
 
     assert (current_manifest(stage, recipe, run) is not None) is is_kept
-
-
-def test_a_new_extension_decides_again(extension, tmp_path, monkeypatch):
-    recipe, run = parse_recipe(TREE), RunDir(str(tmp_path / "run"))
-    monkeypatch.delenv("RAYDEBM_EXTENSIONS")
-    run.finish("calibration", new_manifest("calibration", recipe, run, facts={}))
-
-    monkeypatch.setenv("RAYDEBM_EXTENSIONS", extension.stem)
-
-    assert current_manifest("calibration", recipe, run) is None
 
 
 def test_an_extension_that_was_compiled_has_not_changed(tmp_path, monkeypatch):
@@ -142,13 +124,6 @@ def made(recipe, run, *stages):
         run.finish(stage, new_manifest(stage, recipe, run, facts={}))
 
 
-def test_a_stage_is_current_after_it_was_made(sourced):
-    recipe, _, _, run = sourced
-    made(recipe, run, "problems", "candidates")
-
-    assert current_manifest("candidates", recipe, run) is not None
-
-
 def test_an_edited_file_of_problems_makes_them_again(sourced):
     recipe, source, _, run = sourced
     made(recipe, run, "problems")
@@ -193,14 +168,6 @@ def test_a_changed_tokenizer_of_a_local_backbone_trains_again(tmp_path):
     (tmp_path / "tokenizer.json").write_text("bb")
 
     assert current_manifest("scorer", recipe, run) is None
-
-
-@pytest.mark.parametrize("changed", [{"url": "http://127.0.0.1:8001/v1"}, {"python": "vllm/bin/python"}])
-def test_where_a_vllm_server_runs_repeats_nothing(changed):
-    """So that a service can be given the server that it needs."""
-    vllm = {"kind": "vllm", "name": "ada", "model": "m"}
-
-    assert fingerprint("candidates", generators=[vllm | changed]) == fingerprint("candidates", generators=[vllm])
 
 
 # ---- folders, and reasons ------------------------------------------------------------------------------------------
@@ -284,17 +251,3 @@ def test_energies_of_a_changed_scorer_that_were_made_out_of_bag_are_made_again(t
     run.write_json({}, REPAIRED.marker)
 
     assert stage_fingerprint("energies", recipe, run) != trained
-
-
-def test_a_file_that_changes_while_the_process_goes_on_makes_its_stage_stale(tmp_path):
-    pool, run = tmp_path / "pool.jsonl", RunDir(str(tmp_path / "run"))
-    pool.write_text("one")
-    recorded = {"kind": "recorded", "name": "g", "model": "g", "pool": str(pool)}
-    recipe = parse_recipe(TREE | {"generators": [recorded]})
-    run.finish("problems", new_manifest("problems", recipe, run, facts={}))
-    run.finish("candidates", new_manifest("candidates", recipe, run, facts={}))
-    assert why_not_current("candidates", recipe, run) is None
-
-    pool.write_text("another")
-
-    assert why_not_current("candidates", recipe, run) == f"content of {str(pool)!r} changed"

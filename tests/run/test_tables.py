@@ -13,7 +13,6 @@ from raydebm.records import (
     Candidate,
     CandidateScore,
     ConstraintReport,
-    Energies,
     GenerationRequest,
     Gold,
     Label,
@@ -38,7 +37,6 @@ from raydebm.run.tables import (
     SCORES,
     EnergyRow,
     SplitProblem,
-    pools_of,
 )
 
 CANDIDATE = Candidate(
@@ -147,37 +145,10 @@ def test_a_column_without_a_default_must_be_there():
     assert SCORES.required == ["candidate_id", "name", "score"]
 
 
-def test_columns_of_others_are_ignored():
-    assert PAIRS.record({"problem_id": "p", "chosen": "a", "rejected": "b", "more": 1}).chosen == "a"
-
-
-def test_a_row_that_could_not_be_scored_gives_no_energies():
-    assert EnergyRow(candidate_id="c", members=None, error="NaN").energies is None
-
-
-def test_a_scored_row_gives_its_energies():
-    row = EnergyRow(candidate_id="c", members=(1.0, 3.0), num_tokens=5)
-
-    assert row.energies == Energies(candidate_id="c", members=(1.0, 3.0), num_tokens=5)
-
-
-def test_pools_leave_greedy_candidates_out():
-    greedy = Candidate(
-        candidate_id="c0", task="t", problem_id="p1", generator="g", text="x", sampling=Sampling(temperature=0.0)
-    )
-
-    assert pools_of([greedy, CANDIDATE]) == {"p1": [CANDIDATE]}
-
-
 @dataclass(frozen=True)
 class Named:
     name: str
     size: int = 0
-
-
-@dataclass(frozen=True)
-class OnlyName:
-    name: str
 
 
 NAMED = Codec(Named)
@@ -232,12 +203,6 @@ def test_a_folder_of_part_files_is_one_table_by_name(run):
 
     assert [record.name for record in table] == ["n0", "n1"]
     assert len(table) == 2
-
-
-def test_a_column_that_is_missing_is_read_as_its_default(run):
-    run.write_records(Codec(OnlyName), [OnlyName("a")], *PARTS)
-
-    assert list(StoredTable(run, NAMED, PARTS)) == [Named("a", 0)]
 
 
 def test_a_missing_table_says_so(run):

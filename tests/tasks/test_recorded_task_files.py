@@ -2,7 +2,7 @@
 
 import pytest
 
-from raydebm.config.task_file import read_task_file
+from raydebm.config.task import read_task_file
 from raydebm.records import Verdict
 from raydebm.tasks.declared import DeclaredTask
 from raydebm.user_files import read_json_lines

@@ -8,11 +8,10 @@ Settings that abstain on more than ``MAX_ABSTAIN_FRAC`` of the problems are excl
 share, then to fewer regenerations, then to the lambda and thresholds nearest those of the base policy. If no setting is
 within the limit, the one with the lowest abstention share is chosen and ``within_limit`` is False.
 
-Thresholds only gate, so each problem is walked through all its passes once per lambda (a ``Trace``), and the grid is
-evaluated on arrays. A test compares this with the loop itself for every setting.
+Thresholds only gate, so the loop goes through all passes of each problem once per lambda, and the grid is evaluated on
+arrays. A test compares this with the loop under every setting.
 """
 
-import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,11 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.config import CalibrationConfig
-from raydebm.decision.calibration.policy_traces import CORRECT, Trace, TraceStep, trace
+from raydebm.decision.calibration.walks import CORRECT, TraceStep, steps_of
 from raydebm.decision.policy import Policy
-from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import PoolError
-from raydebm.records import Label, Problem
+from raydebm.records import Label, Outcome
 
 Floats = NDArray[np.float64]
 
@@ -109,41 +107,40 @@ class CalibrationResult:
         }
 
 
+def without_gate(base: Policy, config: CalibrationConfig) -> dict[float, Policy]:
+    """Policies by lambda that go through all passes: the grid may ask for a later pass of any problem."""
+    lambdas = sorted({*config.lambdas, base.lambda_})
+    return {lambda_: base.replaced(lambda_=lambda_, theta_sigma=0.0, theta_abstain=1e9) for lambda_ in lambdas}
+
+
 def calibrate(
-    problems: Sequence[Problem],
-    *,
-    parts: Parts,
+    outcomes: Mapping[float, Sequence[Outcome]],
     labels: Mapping[str, Label],
+    *,
     base: Policy,
-    config: CalibrationConfig | None = None,
+    config: CalibrationConfig,
 ) -> CalibrationResult:
-    """Search the grid over recorded candidates. Not for use inside a running event loop.
+    """Search the grid.
 
     Args:
-        problems: validation split.
-        parts: task, and recorded candidates of all passes. A later pass that is not recorded counts as failed.
+        outcomes: by lambda, the loop's outcomes for the validation problems under ``without_gate``. A later pass that
+            failed is incomplete.
         labels: labels by candidate id. Candidates without one are unlabelled.
         base: policy that supplies the signal, the number of passes and the tie order.
-        config: lambdas, number of thresholds and limit on abstentions. Default: ``CalibrationConfig()``.
+        config: lambdas to try.
 
     Raises:
-        PoolError: no problems, no labels, or a candidate that was never checked.
+        PoolError: no problems, or no labels.
     """
-    if not problems:
+    num_problems = len(outcomes[base.lambda_])
+    if not num_problems:
         raise PoolError("calibration needs problems with labelled candidates, got none; check pairs.validation_frac")
-    config = config or CalibrationConfig()
-    traced = sorted({*config.lambdas, base.lambda_})
-
-    async def walks(lambda_: float) -> list[Trace]:
-        policy = base.replaced(lambda_=lambda_)
-        return [await trace(problem, parts=parts, labels=labels, policy=policy) for problem in problems]
-
-    traces = {lambda_: asyncio.run(walks(lambda_)) for lambda_ in traced}
-    tables = {lambda_: _Table.of(of_lambda, num_steps=base.max_passes) for lambda_, of_lambda in traces.items()}
+    walks = {lambda_: [steps_of(outcome, labels) for outcome in each] for lambda_, each in outcomes.items()}
+    tables = {lambda_: _Table.of(of_lambda, num_steps=base.max_passes) for lambda_, of_lambda in walks.items()}
     single_pass = {lambda_: table.single_pass() for lambda_, table in tables.items()}
     if all(math.isnan(value) for value in single_pass.values()):
         raise PoolError(
-            f"calibration found no labelled selection among {len(problems)} problems; run the label stage first, "
+            f"calibration found no labelled selection among {num_problems} problems; run the label stage first, "
             "or check why its rows are unlabeled"
         )
     grid = _threshold_grid(list(tables.values()))
@@ -161,9 +158,9 @@ def calibrate(
         rows=tuple(row for of_lambda in rows.values() for row in of_lambda),
         best_by_lambda=tuple(best_by_lambda),
         single_pass=single_pass,
-        num_problems=len(problems),
-        num_incomplete=len(
-            {walk.problem_id for own in traces.values() for walk in own if len(walk.steps) < base.max_passes}
+        num_problems=num_problems,
+        num_incomplete=sum(
+            any(len(steps) < base.max_passes for steps in each) for each in zip(*walks.values(), strict=True)
         ),
     )
 
@@ -197,7 +194,7 @@ def _loss(row: GridRow) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Traces as arrays of shape (problems, passes), NaN where nothing could be selected.
+    """Steps as arrays of shape (problems, passes), NaN where nothing could be selected.
 
     A walk that ended early repeats its last step, the one that the loop then decides from.
     """
@@ -211,8 +208,8 @@ class _Table:
     """NaN without a violation score."""
 
     @classmethod
-    def of(cls, traces: Sequence[Trace], *, num_steps: int) -> "_Table":
-        rows = [[walk.steps[min(index, len(walk.steps) - 1)] for index in range(num_steps)] for walk in traces]
+    def of(cls, walks: Sequence[Sequence[TraceStep]], *, num_steps: int) -> "_Table":
+        rows = [[walk[min(index, len(walk) - 1)] for index in range(num_steps)] for walk in walks]
 
         def column(of: Callable[[TraceStep], float | None]) -> Floats:
             return np.array([[of(step) for step in row] for row in rows], dtype=np.float64)  # None becomes NaN

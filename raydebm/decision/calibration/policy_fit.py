@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from raydebm.config import CostsConfig, DecisionConfig
-from raydebm.config.policy import Profile
+from raydebm.config.decision import Profile
 from raydebm.decision.calibration.field_fit import FieldFit, fit_fields
 from raydebm.decision.calibration.profile_choice import ProfileChoice, choose_profile
 from raydebm.decision.calibration.walks import PromiseTest, Walk, WalkOf, final_step, stops

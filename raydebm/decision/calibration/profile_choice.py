@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from raydebm.config.policy import Profile
+from raydebm.config.decision import Profile
 from raydebm.decision.evidence.profiles import PROFILES
 from raydebm.decision.groups import Floats
 

@@ -5,7 +5,7 @@ A walk has the confidence and the worth of each problem's selection after each p
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 from raydebm.decision.groups import Bools, Floats
 from raydebm.decision.guarantee.guarantee import ByThreshold, Guarantee, certify, certify_smallest
 from raydebm.decision.policy import Policy
+from raydebm.records import Label, Outcome, ScoredCandidate, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -138,3 +139,60 @@ class PromiseTest:
         tau_accept = self.tau_accept(tau)
         confidence, worth = final_step(self.steps_at(tau_accept), tau_accept)
         return confidence, 1 - worth
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceStep:
+    """Inputs of the decision after one pass. None where nothing could be selected."""
+
+    signal: float | None
+    sigma: float | None
+    penalty: float | None
+    verdict: Verdict
+    """Verdict of the selected candidate. Without a selection: incorrect, or unlabeled if no candidate has a label."""
+    violation: float | None = None
+    """Violation score of the selected candidate, if any. Without a selection: 1 if other candidates have one."""
+    confidence: float | None = None
+    """Probability that the selection is right. None without a posterior or a selection."""
+
+    @property
+    def worth(self) -> float:
+        """1 for a right selection, 0 for a wrong one or none, or 1 minus the violation score. NaN if unlabelled."""
+        return CORRECT[self.verdict] if self.violation is None else 1 - self.violation
+
+
+def steps_of(outcome: Outcome, labels: Mapping[str, Label]) -> list[TraceStep]:
+    """One step per pass of an outcome. A later pass that failed is none, as it decides nothing."""
+    steps = []
+    for done in outcome.passes:
+        if not any(scored.candidate.pass_index == done.pass_index for scored in outcome.pool):
+            break
+        pool = [scored for scored in outcome.pool if scored.candidate.pass_index <= done.pass_index]
+        best = next((scored for scored in pool if scored.candidate.candidate_id == done.selected), None)
+        verdict, violation = _worth(best, pool, labels)
+        steps.append(
+            TraceStep(
+                signal=done.sigma,
+                sigma=None if best is None or best.energies is None else best.energies.sigma,
+                penalty=done.penalty,
+                verdict=verdict,
+                violation=violation,
+                confidence=done.confidence,
+            )
+        )
+    return steps
+
+
+def _worth(
+    best: ScoredCandidate | None, pool: Sequence[ScoredCandidate], labels: Mapping[str, Label]
+) -> tuple[Verdict, float | None]:
+    if best is not None:
+        label = labels.get(best.candidate.candidate_id)
+        return (Verdict.UNLABELED, None) if label is None else (label.verdict, label.violation_score)
+    pool_labels = [label for scored in pool if (label := labels.get(scored.candidate.candidate_id)) is not None]
+    labelled = any(label.verdict is not Verdict.UNLABELED for label in pool_labels)
+    continuous = any(label.violation_score is not None for label in pool_labels)
+    return (Verdict.INCORRECT if labelled else Verdict.UNLABELED, 1.0 if continuous else None)
+
+
+CORRECT = {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0, Verdict.UNLABELED: math.nan}

@@ -21,7 +21,7 @@ from typing import get_args
 
 import numpy as np
 
-from raydebm.config.policy import Profile
+from raydebm.config.decision import Profile
 from raydebm.decision.evidence.built_in_terms import log_votes
 from raydebm.decision.evidence.posterior import Belief, Estimates, PoolBeliefs, Posterior
 from raydebm.decision.evidence.terms import skill_of_rows

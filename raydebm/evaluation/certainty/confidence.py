@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.config.policy import Profile
+from raydebm.config.decision import Profile
 from raydebm.decision.calibration.profile_choice import ProfileTest
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE
 from raydebm.decision.evidence.posterior import Posterior

@@ -20,7 +20,7 @@ import ray.train
 
 from raydebm import __version__
 from raydebm.config import Recipe
-from raydebm.config.pairs import BAG_FRAC
+from raydebm.config.scorer import BAG_FRAC
 from raydebm.errors import CheckpointError, RaydebmError, StorageError, TrainingError
 from raydebm.pipeline.ray.placement import gpu_share
 from raydebm.run.addresses import local_copy

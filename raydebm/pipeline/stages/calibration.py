@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from raydebm.decision.calibration.grid import CalibrationResult, calibrate
+from raydebm.decision.calibration.grid import CalibrationResult, calibrate, without_gate
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.pools import calibrated_policy, default_policy, later_passes, recorded_pools
 from raydebm.pipeline.scores import evidence_names, score_baselines, score_later_pass
-from raydebm.pipeline.stages.passes import complete, recorded_parts
+from raydebm.pipeline.stages.passes import complete
 from raydebm.pipeline.stages.posterior import fit_run_policy
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import why_not_current
@@ -103,18 +103,10 @@ def keep_guarantees(context: StageContext, reason: str) -> None:
 def _thresholds(context: StageContext, default: Policy) -> CalibrationResult:
     """Choose lambda and the thresholds on sigma on the validation split, sampling every later pass of any lambda."""
     config = context.recipe.calibration
-    # The grid may ask for a later pass of any problem under any lambda, so all of them are sampled.
-    lambdas = sorted({default.lambda_, *config.lambdas})
-    always = [default.replaced(lambda_=lambda_, theta_sigma=0.0, theta_abstain=1e9) for lambda_ in lambdas]
-    complete(context, VALIDATION, always)
-    pools = recorded_pools(context, VALIDATION)
-    return calibrate(
-        context.problems_of(VALIDATION),
-        parts=recorded_parts(context, pools)[0],
-        labels=pools.labels,
-        base=default,
-        config=config,
-    )
+    policies = without_gate(default, config)
+    outcomes = complete(context, VALIDATION, list(policies.values()))
+    labels = recorded_pools(context, VALIDATION).labels
+    return calibrate(dict(zip(policies, outcomes, strict=True)), labels, base=default, config=config)
 
 
 def score_evidence(context: StageContext) -> None:

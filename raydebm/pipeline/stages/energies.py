@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from raydebm.config.pairs import BAG_FRAC
+from raydebm.config.scorer import BAG_FRAC
 from raydebm.errors import CheckpointError
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, Facts, StageContext
 from raydebm.pipeline.stages.pairs import candidates_as_scored

@@ -8,9 +8,9 @@ from raydebm.generators.account import paid_usd
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, fit_in_force, recorded_pools, texts_read_of
 from raydebm.pipeline.scores import judge_prices
-from raydebm.pipeline.stages.labels import saved_samples
 from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.pipeline.stages.posterior import learned_from
+from raydebm.pipeline.stages.problems import saved_samples
 from raydebm.run.directory import RunDir
 
 

@@ -22,7 +22,7 @@ from raydebm.pipeline.context import TEST, VALIDATION, StageContext
 from raydebm.pipeline.pools import RecordedPools, calibrated_policy, later_pass, later_passes, recorded_pools
 from raydebm.pipeline.scores import ask_failed_again, score_later_pass
 from raydebm.pipeline.stages.energies import score_candidates
-from raydebm.pipeline.stages.labels import label_candidates
+from raydebm.pipeline.stages.problems import label_candidates
 from raydebm.records import GenerationRequest, Message, Outcome, Problem
 from raydebm.run.directory import SCORES_FOLDER
 

@@ -1,6 +1,5 @@
 """A run's posterior and its policy: the run's tables in, the contents of ``decision.json`` out."""
 
-import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,17 +7,15 @@ from typing import Any
 import numpy as np
 
 from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy
-from raydebm.decision.calibration.policy_traces import trace
-from raydebm.decision.calibration.walks import Walk, WalkOf
+from raydebm.decision.calibration.walks import Walk, WalkOf, steps_of
 from raydebm.decision.evidence.fitting import LabelledPool, competition_of
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable
 from raydebm.errors import PoolError
 from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
-from raydebm.pipeline.pools import RecordedPools, evaluated_pools, recorded_pools
+from raydebm.pipeline.pools import evaluated_pools, recorded_pools
 from raydebm.pipeline.stages.energies import adapters_out_of_bag
-from raydebm.pipeline.stages.passes import complete, recorded_parts
-from raydebm.records import Problem
+from raydebm.pipeline.stages.passes import complete
 from raydebm.run.ensemble_file import read_ref
 from raydebm.scorer.pairs import text_key
 
@@ -81,37 +78,19 @@ def learned_from(context: StageContext) -> PoolTable:
 
 def _walk_of(context: StageContext, problem_ids: Sequence[str]) -> WalkOf:
     """Walk the problems through every pass, sampling missing passes."""
-    problems = context.problems()
 
     def walk(policies: Sequence[Policy]) -> Walk:
         own: Mapping[str, Policy] = dict(zip(problem_ids, policies, strict=True))
-        fallback = policies[0]
-
-        def policy_of(problem: Problem) -> Policy:
-            return own.get(problem.problem_id, fallback)
-
-        complete(context, VALIDATION, [policy_of])
-        pools = recorded_pools(context, VALIDATION)
-        return _steps([problems[name] for name in problem_ids], own, pools, context)
+        outcomes = complete(context, VALIDATION, [lambda problem: own.get(problem.problem_id, policies[0])])[0]
+        labels = recorded_pools(context, VALIDATION).labels
+        steps = {outcome.problem.problem_id: steps_of(outcome, labels) for outcome in outcomes}
+        passes = range(policies[0].max_passes)
+        walks = [[steps[name][min(index, len(steps[name]) - 1)] for index in passes] for name in problem_ids]
+        return Walk(
+            confidence=np.array(
+                [[-math.inf if step.confidence is None else step.confidence for step in steps] for steps in walks]
+            ),
+            worth=np.array([[step.worth for step in steps] for steps in walks]),
+        )
 
     return walk
-
-
-def _steps(problems: Sequence[Problem], own: Mapping[str, Policy], pools: RecordedPools, context: StageContext) -> Walk:
-    parts, _ = recorded_parts(context, pools)
-
-    async def run() -> list[Any]:
-        return [
-            await trace(problem, parts=parts, labels=pools.labels, policy=own[problem.problem_id])
-            for problem in problems
-        ]
-
-    traces = asyncio.run(run())
-    num_steps = next(iter(own.values())).max_passes
-    walks = [[one.steps[min(index, len(one.steps) - 1)] for index in range(num_steps)] for one in traces]
-    return Walk(
-        confidence=np.array(
-            [[-math.inf if step.confidence is None else step.confidence for step in steps] for steps in walks]
-        ),
-        worth=np.array([[step.worth for step in steps] for steps in walks]),
-    )

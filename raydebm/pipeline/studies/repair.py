@@ -14,9 +14,8 @@ from raydebm.errors import ConfigError
 from raydebm.evaluation.confounding.repair_report import RepairReport, repair_texts
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import evaluated_pools, later_passes
-from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.runner import Pipeline, share_scores
 from raydebm.pipeline.stages.energies import make_energies
-from raydebm.pipeline.studies.children import share_scores
 from raydebm.pipeline.studies.confounding import settings_of, swap_inputs, write_report
 from raydebm.pipeline.writing_lock import write_lock
 from raydebm.run.directory import RunDir

@@ -21,7 +21,7 @@ from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.selectors import PAPER_RULE
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.json_results import command_line
-from raydebm.evaluation.studies.scorers import ScoredVariant, VariantStudy, variant_study
+from raydebm.evaluation.studies.scorers import ScoredVariant, variant_study
 from raydebm.evaluation.studies.study import Fit, StudyResults, Subject, study
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools
@@ -30,7 +30,7 @@ from raydebm.pipeline.stages.energies import training_curves
 from raydebm.pipeline.studies.confounding import confounding, screen_of
 from raydebm.pipeline.studies.repair import repair_of
 from raydebm.pipeline.studies.transfer import cross_pool, data_of, transfer_between
-from raydebm.pipeline.studies.variants import Family, make_variants
+from raydebm.pipeline.studies.variants import make_variants
 from raydebm.records import Verdict
 from raydebm.run.directory import RunDir
 
@@ -70,7 +70,10 @@ def reproduce(
             whole = confounding(pipeline)[0] if with_confounding else None
             screens[pipeline.run.root] = whole or screen_of(pipeline, pools, validation)
         studies.append(_study_of(pipeline, evaluation, pools, screens.get(pipeline.run.root)))
-    sections = list(map(_section, screens.values()))
+    sections = [
+        Chapter(title=f"Confounding: {one.scorer}", paragraphs=(one.summary(),), tables=tuple(one.tables()))
+        for one in screens.values()
+    ]
     sections += [
         _repair_section(screen, screens[repaired])
         for root, screen in screens.items()
@@ -87,20 +90,17 @@ def reproduce(
         if family.on_fewer_generators
     ]
     variants = [
-        _variant_study(family, group) for family, group in zip(families, members, strict=True) if len(group) > 1
+        variant_study(
+            [scored_variant(pipeline) for pipeline in group],
+            title=f"Variants of {family.run.name}",
+            num_bootstrap=family.run.recipe.evaluation.num_bootstrap,
+            seed=family.run.recipe.seed,
+        )
+        for family, group in zip(families, members, strict=True)
+        if len(group) > 1
     ]
     report = reproduction(studies, transfers=transfers, variants=variants, sections=sections, command=command_line())
     return report, write_reproduction(report, run)
-
-
-def _variant_study(family: Family, members: Sequence[Pipeline]) -> VariantStudy:
-    evaluation = family.run.recipe.evaluation
-    return variant_study(
-        [scored_variant(pipeline) for pipeline in members],
-        title=f"Variants of {family.run.name}",
-        num_bootstrap=evaluation.num_bootstrap,
-        seed=family.run.recipe.seed,
-    )
 
 
 def scored_variant(pipeline: Pipeline) -> ScoredVariant:
@@ -266,10 +266,6 @@ def _share_of_wrong_answers(pipeline: Pipeline) -> dict[str, Estimate]:
     bootstrap = Bootstrap.of(len(incorrect), num_bootstrap=pipeline.recipe.evaluation.num_bootstrap, seed=0)
     numbers = [np.array([counts[name] for name in incorrect], dtype=np.float64) for counts in (wrong, incorrect)]
     return {"wrong answers among incorrect programs": bootstrap.ratio(*numbers)}
-
-
-def _section(report: ConfoundingReport) -> Chapter:
-    return Chapter(title=f"Confounding: {report.scorer}", paragraphs=(report.summary(),), tables=tuple(report.tables()))
 
 
 def _repair_section(before: ConfoundingReport, after: ConfoundingReport) -> Chapter:

@@ -24,11 +24,10 @@ from raydebm.evaluation.trainings import (
 )
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, recorded_pools, texts_read_of
-from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.runner import Pipeline, child_run, share_scores, share_stages
 from raydebm.pipeline.scores import check_judges
 from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.pipeline.stages.posterior import learned_from
-from raydebm.pipeline.studies.children import child_run, share_scores, share_stages
 from raydebm.pipeline.studies.confounding import screen_of
 from raydebm.records import Label, Verdict
 from raydebm.scorer.pairs import deal_folds

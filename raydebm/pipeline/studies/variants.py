@@ -5,14 +5,13 @@ variant on fewer generators copies their candidates and labels, and the problems
 generated or labelled again.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
-from typing import Any
 
 from raydebm.config import Recipe, VariantConfig
 from raydebm.errors import PoolError
-from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.studies.children import SHARED, child_run, share_scores, share_stage
+from raydebm.pipeline.context import Facts
+from raydebm.pipeline.runner import SHARED, Pipeline, child_run, share_scores, share_stage
 from raydebm.pipeline.studies.repair import ensure_repaired
 from raydebm.pipeline.writing_lock import write_lock
 from raydebm.records import Candidate
@@ -77,10 +76,19 @@ def take_over(shared: Pipeline, child: Pipeline) -> None:
         raise PoolError(f"{shared.run.uri('candidates')} has no candidate of {names}, so {child.recipe.name} has none")
     candidate_ids = frozenset(candidate.candidate_id for candidate in candidates)
     answered = frozenset(candidate.problem_id for candidate in candidates)
-    writers: dict[StageName, Callable[[], dict[str, Any]]] = {
+
+    def write_candidates() -> Facts:
+        return {"candidates": child.run.write_candidates(candidates)}
+
+    def write_labels() -> Facts:
+        child.run.write_reports(report for report in shared.run.reports() if report.candidate_id in candidate_ids)
+        labels = (label for label in shared.run.labels() if label.candidate_id in candidate_ids)
+        return {"labels": child.run.write_labels(labels)}
+
+    writers: dict[StageName, Callable[[], Facts]] = {
         "problems": lambda: _write_problems(shared, child, answered),
-        "candidates": lambda: _write_candidates(child, candidates),
-        "labels": lambda: _write_labels(shared, child, candidate_ids),
+        "candidates": write_candidates,
+        "labels": write_labels,
     }
     for stage, write in writers.items():
         taken_from = build_id(stage, shared.run)
@@ -110,19 +118,8 @@ def _candidates_of(shared: Pipeline, recipe: Recipe) -> list[Candidate]:
     ]
 
 
-def _write_problems(shared: Pipeline, child: Pipeline, answered: Set[str]) -> dict[str, Any]:
+def _write_problems(shared: Pipeline, child: Pipeline, answered: Set[str]) -> Facts:
     child.run.write_problems(row for row in shared.run.problems() if row.problem.problem_id in answered)
     child.run.write_golds(gold for gold in shared.run.golds() if gold.problem_id in answered)
     files = shared.run.facts("problems").get(FILES)
     return {"problems": len(answered), **({FILES: files} if files else {})}
-
-
-def _write_candidates(child: Pipeline, candidates: Sequence[Candidate]) -> dict[str, Any]:
-    child.run.write_candidates(candidates)
-    return {"candidates": len(candidates)}
-
-
-def _write_labels(shared: Pipeline, child: Pipeline, candidate_ids: Set[str]) -> dict[str, Any]:
-    child.run.write_labels(label for label in shared.run.labels() if label.candidate_id in candidate_ids)
-    child.run.write_reports(report for report in shared.run.reports() if report.candidate_id in candidate_ids)
-    return {"labels": len(candidate_ids)}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from raydebm.config import CalibrationConfig
 from raydebm.decision.calibration import grid
-from raydebm.decision.calibration.grid import GridRow, calibrate, choose
+from raydebm.decision.calibration.grid import GridRow, calibrate, choose, without_gate
 from raydebm.decision.policy import Policy
 from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
 from raydebm.decision.sampling.one_pass import Parts
@@ -106,13 +106,13 @@ class World:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(grid, "NUM_THRESHOLDS", num_thresholds)
             patch.setattr(grid, "MAX_ABSTAIN_FRAC", max_abstain_frac)
-            return calibrate(
-                self.problems,
-                parts=Parts(**self.parts()),
-                labels=self.labels,
-                base=base,
-                config=CalibrationConfig(**lambdas),
-            )
+            config = CalibrationConfig(**lambdas)
+            parts = Parts(**self.parts())
+            outcomes = {
+                lambda_: replay(self.problems, parts=parts, policy=policy)
+                for lambda_, policy in without_gate(base, config).items()
+            }
+            return calibrate(outcomes, self.labels, base=base, config=config)
 
     def complete(self, lambdas):
         """Draw every second pass that some lambda asks for."""

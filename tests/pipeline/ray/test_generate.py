@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from raydebm.config import parse_recipe
-from raydebm.errors import MissingKeyError, PoolError, ResourceError
+from raydebm.errors import PoolError, ResourceError
 from raydebm.generators.account import SHARED_PASSES, JournalAccount
 from raydebm.pipeline.ray import candidate_blocks
 from raydebm.pipeline.ray.generate import generate
@@ -147,13 +147,6 @@ def test_two_runs_with_one_account_pay_once_and_have_one_budget(local_ray, serve
     assert not second.exists("regenerated", "validation-1", "journal")
 
 
-def test_missing_key_stops_before_anything_is_sent(local_ray, server, run, monkeypatch):
-    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
-    with pytest.raises(MissingKeyError, match="NO_SUCH_KEY"):
-        generate([ask("a: ok")], recipe=recipe_of(http(server.url, api_key_env="NO_SUCH_KEY")), run=run)
-    assert server.num_requests == 0
-
-
 def test_a_server_that_cannot_have_its_turn_stops_before_anything_is_sent(local_ray, server, run):
     recipe = recipe_of(http(server.url), {"kind": "vllm", "name": "v", "model": "m", "python": "no-such-python"})
     with pytest.raises(ResourceError, match="'no-such-python' is not a program"):
@@ -202,15 +195,6 @@ def test_servers_take_turns_and_end(local_ray, server, run, tmp_path):
     started = [line.split() for line in (tmp_path / "started").read_text().splitlines()]
     assert [model for model, _ in started] == ["org/v", "org/w"]
     assert not any(is_running(int(process_id)) for _, process_id in started)
-
-
-def test_no_server_is_started_for_what_the_journal_holds(local_ray, server, run):
-    recipe = recipe_of(http(server.url, name="v"))
-    generate([ask("p: ok", generator="v")], recipe=recipe, run=run)
-
-    replayed = recipe_of({"kind": "vllm", "name": "v", "model": "m", "python": "no-such-python"})
-
-    assert generate([ask("p: ok", generator="v")], recipe=replayed, run=run).num_reused == 1
 
 
 @pytest.fixture(scope="module")

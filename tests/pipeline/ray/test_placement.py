@@ -10,11 +10,9 @@ from raydebm.pipeline.ray import confounding
 from raydebm.pipeline.ray.placement import (
     WorkerShare,
     at_once,
-    gpu_share,
     graph_gib,
     places,
     share_of,
-    tasks_asked_for,
     workers_for,
 )
 
@@ -89,18 +87,6 @@ def test_as_many_workers_compute_at_once_as_have_cores(monkeypatch, threads, gpu
 
 
 @pytest.mark.parametrize(
-    ("max_workers", "own", "expected"),
-    [
-        pytest.param(128, False, 128, id="more than there is room for now"),
-        pytest.param(None, False, None, id="the nodes that are there"),
-        pytest.param(128, True, None, id="no node comes to a machine of our own"),
-    ],
-)
-def test_tasks_that_an_autoscaler_shall_see_are_asked_for(max_workers, own, expected):
-    assert tasks_asked_for(RayConfig(max_workers=max_workers), is_own_cluster=own) == expected
-
-
-@pytest.mark.parametrize(
     ("num_rows", "max_workers", "gpus", "own", "expected"),
     [
         pytest.param(1000, None, 0, False, 8, id="as many as there is room for"),
@@ -134,14 +120,3 @@ def test_rows_are_shared_by_workers_that_are_worth_starting(monkeypatch, num_row
 )
 def test_activations_of_all_workers_of_a_node_fit_in_a_quarter_of_its_memory(nodes, num_workers, expected):
     assert graph_gib(WorkerShare(cpus=1, gpus=0), nodes, num_workers=num_workers) == expected
-
-
-def test_gpu_workers_are_left_to_the_gpus_memory():
-    assert (
-        graph_gib(WorkerShare(cpus=1, gpus=0.5), [{"CPU": 8.0, "GPU": 3.0, "memory": 2.0**34}], num_workers=5) is None
-    )
-
-
-@pytest.mark.parametrize(("configured", "expected"), [(None, 0.5), (0.25, 0.25), (1, 1.0), (0, 0.5)])
-def test_a_workers_share_of_a_gpu_is_the_recipes(configured, expected):
-    assert gpu_share(RayConfig(gpus_per_adapter=configured)) == expected

@@ -104,7 +104,7 @@ def test_adapters_that_are_not_asked_leave_their_energies_open(five, tmp_path):
     asked = {"p1": (True, False, False, False, True), "p2": (False, False, True, False, False)}
     candidates = [candidate(number, f"w{number % 5} right") for number in range(30)]
     run = RunDir(str(tmp_path))
-    checkpoint = five[1].checkpoint
+    checkpoint = str(five[0] / "scorer")
 
     given = ScoringInput(problems=PROBLEMS, candidates=candidates, members=asked)
     score(given, checkpoint=checkpoint, recipe=recipe_for(tmp_path), run=run)
@@ -139,7 +139,7 @@ def test_a_checkpoint_is_not_scored_with_another_reading_of_candidates(five, tmp
     given = ScoringInput(problems=PROBLEMS, candidates=[candidate(1, "w1")])
 
     with pytest.raises(CheckpointError, match=r"trained with scorer\.reasoning 'answer', and the recipe says 'all'"):
-        score(given, checkpoint=five[1].checkpoint, recipe=recipe, run=RunDir(str(tmp_path)))
+        score(given, checkpoint=str(five[0] / "scorer"), recipe=recipe, run=RunDir(str(tmp_path)))
 
 
 # Last in this module, and the actors last of all: they take processes that have imported torch along when they end.
@@ -159,7 +159,7 @@ def test_every_candidate_gets_the_energies_that_the_scorer_alone_gives(
 
     monkeypatch.setattr("raydebm.pipeline.ray.placement.at_once", lambda *of, **how: 2)
     monkeypatch.setattr("raydebm.pipeline.ray.score.TEXTS_PER_WORKER", 8)
-    checkpoint = five[1].checkpoint
+    checkpoint = str(five[0] / "scorer")
     candidates = [candidate(number, f"w{number % 5} right") for number in range(90)]
     candidates.insert(4, candidate(1000, None))
     run = RunDir(str(tmp_path))

@@ -127,15 +127,6 @@ def test_a_disk_that_ray_train_itself_cannot_write_to_is_told_with_the_remedy(tm
     assert outcome == {"a0": f"RayError: {refused}; make it writable; finished epochs are kept"}
 
 
-def test_a_job_finds_its_own_last_epoch_among_those_of_its_slot(tmp_path):
-    first, second = jobs_of(tmp_path, 2)
-    first.record_checkpoint(1, "/somewhere/slot-1/checkpoint-1")
-    second.record_checkpoint(1, "/somewhere/slot-1/checkpoint-2/")
-
-    assert stored_of(first) == [(1, f"{tmp_path}/scorer/progress/slot-1/checkpoint-1")]
-    assert stored_of(second) == [(1, f"{tmp_path}/scorer/progress/slot-1/checkpoint-2")]
-
-
 @pytest.mark.parametrize(
     ("recorded", "expected"),
     [

@@ -48,15 +48,6 @@ def test_the_ensemble_on_disk_can_score(five):
     assert not (folder / "scorer" / "progress").exists()
 
 
-def test_adapters_do_not_see_the_same_problems_and_have_the_same_validation(five):
-    folder, _, _, _ = five
-    records = [json.loads((folder / "scorer" / name / "training.json").read_text()) for name in ADAPTERS]
-
-    assert {record["num_train_problems"] for record in records} == {10}
-    assert {record["num_validation_problems"] for record in records} == {4}
-    assert len({record["data_fingerprint"] for record in records}) == 1
-
-
 def test_finished_adapters_are_not_trained_again(five, backbone):
     folder, _, _, _ = five
     before = files_of(folder / "scorer")

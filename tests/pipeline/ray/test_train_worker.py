@@ -219,13 +219,6 @@ def test_a_full_disk_ends_the_slot_whatever_is_written(begin, tmp_path, monkeypa
     assert "No space left on device" in refusal.reason
 
 
-def test_what_ray_train_cannot_store_names_the_run_directory(begin, tmp_path):
-    training = begin(tmp_path)
-    training.fake.fails = {1: FULL}
-
-    assert training.run().reason.startswith(f"cannot write to {tmp_path}/scorer: ")
-
-
 def test_a_full_scratch_disk_names_that_disk(begin, tmp_path, monkeypatch):
     def full(file, tensors):
         raise FULL
@@ -234,13 +227,6 @@ def test_a_full_scratch_disk_names_that_disk(begin, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
     assert begin(tmp_path / "run").run().reason.startswith(f"cannot write to {tmp_path} (TMPDIR): ")
-
-
-def test_any_other_failure_of_a_disk_is_left_to_a_new_worker(begin, tmp_path, monkeypatch):
-    refuse(monkeypatch, errno.EIO, in_file="starts.json")
-
-    with pytest.raises(OSError, match="Input/output error"):
-        begin(tmp_path).run()
 
 
 @pytest.mark.parametrize(

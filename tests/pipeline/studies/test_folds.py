@@ -10,10 +10,9 @@ import pytest
 from tiny_run import recipe_of
 
 from raydebm.config import parse_recipe
-from raydebm.errors import ConfigError, MissingKeyError, PoolError
+from raydebm.errors import ConfigError, PoolError
 from raydebm.pipeline.context import TEST, VALIDATION
-from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.studies.children import SHARED
+from raydebm.pipeline.runner import SHARED, Pipeline
 from raydebm.pipeline.studies.trainings import check_classes, train_several
 from raydebm.records import Label, Verdict
 from raydebm.run.directory import RunDir
@@ -144,12 +143,6 @@ def recipe_at(folder):
 # ---- refused ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seeds", [[], [1, 1]])
-def test_no_seed_and_a_repeated_one_are_refused(tmp_path, seeds):
-    with pytest.raises(ConfigError, match="give one or more different seeds"):
-        train_several(Pipeline(recipe=recipe_of(tmp_path)), folds=2, seeds=seeds)
-
-
 def test_a_recipe_that_is_a_fold_already_is_refused(tmp_path):
     recipe = recipe_of(tmp_path, pairs={"fold": [0, 2]})
     with pytest.raises(ConfigError, match=r"sets pairs\.fold"):
@@ -163,15 +156,6 @@ def test_too_few_and_too_many_folds_are_refused_before_anything_is_drawn(tmp_pat
     assert not (tmp_path / "candidates").exists()
 
 
-def test_a_judges_key_is_missed_before_anything_is_drawn(tmp_path, monkeypatch):
-    monkeypatch.delenv("JUDGES_KEY", raising=False)
-    asked = {"kind": "openai", "name": "rater", "model": "m", "api_key_env": "JUDGES_KEY"}
-    recipe = recipe_of(tmp_path, baselines=[{"kind": "judge", "name": "judge", "generator": asked}])
-    with pytest.raises(MissingKeyError, match="JUDGES_KEY"):
-        train_several(Pipeline(recipe=recipe), folds=2, seeds=[3])
-    assert not (tmp_path / "candidates").exists()
-
-
 def labels(**verdicts):
     return [
         Label(candidate_id=f"{problem_id}{index}", problem_id=problem_id, verdict=verdict)
@@ -182,10 +166,6 @@ def labels(**verdicts):
 
 YES, NO, UNKNOWN = Verdict.CORRECT, Verdict.INCORRECT, Verdict.UNLABELED
 FOLDS = {"p": 0, "q": 0, "r": 1}
-
-
-def test_folds_with_both_classes_are_accepted_also_over_several_problems():
-    check_classes(FOLDS, labels(p=[YES, UNKNOWN], q=[NO], r=[YES, NO], other=[YES]))
 
 
 @pytest.mark.parametrize(

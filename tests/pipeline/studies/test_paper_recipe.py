@@ -137,12 +137,6 @@ def test_a_table_that_needs_keys_has_figures(paper, label):
     assert any(cell.estimate is not None for cell in table.cells)
 
 
-def test_the_scorers_of_one_and_of_several_generators_are_tried_on_each_others_pools(paper):
-    report, _ = paper
-    (pools,) = report.transfers
-    assert len(pools.cells) >= 4
-
-
 def test_nothing_of_the_task_waits_for_a_key(paper):
     """Transfer apart, whose other scorers are those of other tasks."""
     report, _ = paper

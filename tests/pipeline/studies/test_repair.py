@@ -40,7 +40,7 @@ def pipeline(tmp_path, monkeypatch):
     monkeypatch.setattr(repair, "_texts", lambda *_: [])
     monkeypatch.setattr(repair, "swap_inputs", lambda *_: None)
     monkeypatch.setattr(repair, "settings_of", lambda *_: None)
-    monkeypatch.setattr(repair, "written", lambda *_: "address")
+    monkeypatch.setattr(repair, "write_report", lambda *_: "address")
     monkeypatch.setattr(repair, "make_energies", lambda *_: {})
     return pipeline
 

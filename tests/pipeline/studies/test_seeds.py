@@ -6,8 +6,7 @@ import pytest
 from tiny_run import recipe_of
 
 from raydebm.errors import ConfigError, MissingKeyError
-from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.studies.children import SHARED
+from raydebm.pipeline.runner import SHARED, Pipeline
 from raydebm.pipeline.studies.trainings import train_several
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import new_manifest
@@ -32,18 +31,6 @@ def trained(finished, tmp_path_factory):
         summary, address = train_several(shared, seeds=[5, 6])
     assert address == str(folder / "seeds" / "report.html")
     return summary, folder, reports
-
-
-def test_candidates_and_labels_are_made_once(trained):
-    _, folder, reports = trained
-    made = {report.stage for report in reports if not report.reused}
-    assert made == {
-        f"seed-{seed} {stage}"
-        for seed in (5, 6)
-        for stage in ("pairs", "scorer", "energies", "calibration", "evaluation")
-    }
-    tables = [(folder / place / "labels" / "labels.parquet").read_bytes() for place in (".", "seed-5", "seed-6")]
-    assert tables[0] == tables[1] == tables[2]
 
 
 def test_the_summary_is_over_both(trained):

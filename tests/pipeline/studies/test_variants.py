@@ -52,25 +52,12 @@ def test_the_run_its_variants_and_its_repair_are_studied(report):
     ]
 
 
-def test_nothing_is_generated_or_labelled_again(report):
-    _, stages, _ = report
-    made = {stage.stage.rpartition(" ")[2] for stage in stages if not stage.reused}
-    assert made.isdisjoint({"problems", "candidates", "labels"})
-
-
 def test_a_variant_on_one_generator_has_its_first_samples_alone(report, run):
     single = RunDir(run.run.uri("variant-single"))
     candidates, labels = single.candidates(), single.labels()
     assert {candidate.generator for candidate in candidates} == {"bo"}
     assert {candidate.sample_index for candidate in candidates if not candidate.is_greedy} == {0, 1}
     assert sorted(row.candidate_id for row in candidates) == sorted(row.candidate_id for row in labels)
-
-
-def test_each_scorer_is_tested_on_each_pool(report):
-    reproduction, _, _ = report
-    (matrix,) = reproduction.transfers
-    names = ["tiny (knights_knaves)", "tiny-single (knights_knaves)"]
-    assert {(cell.source, cell.target) for cell in matrix.cells} == {(one, two) for one in names for two in names}
 
 
 def cell(reproduction, label, row, column):
