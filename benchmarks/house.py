@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 47_160,
-    "modules": 280,
-    "test lines": 37_170,
+    "source lines": 47_050,
+    "modules": 272,
+    "test lines": 36_870,
     "benchmark lines": 2_380,
     "client lines": 410,
     "document lines outside docs/log": 5_930,
-    "tracked bytes": 15_340_000,
+    "tracked bytes": 15_310_000,
     "recipe keys": 166,
     "service arguments": 28,
     "commands": 16,
