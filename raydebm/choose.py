@@ -96,6 +96,8 @@ class Choice:
     guarantee: Mapping[str, Any] | None
     """Calibration's guarantee for answers of the run's own generators; never ``certified`` here, because the sampling
     of the candidates is unknown (``reason``). None if the run has no guarantee."""
+    field_guarantee: Mapping[str, Any] | None
+    """The same for the fields that are not in ``review``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,7 +318,7 @@ def _energies_of(candidate: Candidate, scored: Any) -> Energies | None:
 
 
 def _choice(decided: PoolDecision, pool: Sequence[ScoredCandidate], policy: Policy) -> Choice:
-    best, fields = decided.best, fields_of(pool, decided, policy)
+    best, fields, void = decided.best, fields_of(pool, decided, policy), policy.without_promise(GIVEN)
     accepted = best if decided.decision is Decision.ACCEPT else None
     return Choice(
         decision=decided.decision,
@@ -328,7 +330,8 @@ def _choice(decided: PoolDecision, pool: Sequence[ScoredCandidate], policy: Poli
         answers=tuple(_answer(belief) for belief in decided.beliefs),
         fields=fields,
         review=to_review(fields, policy.tau_field),
-        guarantee=policy.without_promise(GIVEN).guarantee,
+        guarantee=void.guarantee,
+        field_guarantee=void.field_guarantee,
     )
 
 

@@ -174,13 +174,11 @@ def test_no_candidate_with_an_answer(chooser):
 def test_nothing_is_promised_about_given_candidates(chooser):
     promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
 
-    choice = replace(chooser, policy=POLICY.replaced(guarantee=promise)).best_of(PROBLEM, [SEVEN])
+    policy = POLICY.replaced(guarantee=promise, field_guarantee=promise)
+    choice = replace(chooser, policy=policy).best_of(PROBLEM, [SEVEN])
 
-    assert choice.guarantee == {
-        **promise,
-        "certified": False,
-        "reason": "the candidates were given, not sampled as those of the calibration problems",
-    }
+    reason = "the candidates were given, not sampled as those of the calibration problems"
+    assert choice.guarantee == choice.field_guarantee == {**promise, "certified": False, "reason": reason}
 
 
 def test_energies_count_and_equal_texts_are_scored_once(chooser):

@@ -6,16 +6,18 @@ value of a candidate that lacks the field is "missing". The log-odds that a valu
     w . phi(v) + bias + bias of the kind of field,   phi = (answers, votes, skill, energy, penalty)
 
 ===========  ==========================================================================================
-``answers``  log-odds of the sum of the posterior over the answers that have the value
-``votes``    log((n_v + 1/2) / (N - n_v + 1/2)), n_v of N candidates having the value
+``answers``  log-odds of p_v = sum of P(answer) over the answers with the value + P(none of them) s_v, with s_v =
+             (n_v + 1/2) / (N + 1) and n_v of N candidates having the value: where no answer is right as a whole, a
+             value is assumed right as often as candidates have it
+``votes``    log-odds of s_v
 ``skill``    sum over authors of f logit q, with f the share of the author's candidates that have the value, and q the
              author's share of right fields of this kind
 ``energy``   mean standardised energy of the pool minus the lowest one with the value
 ``penalty``  minus the lowest penalty, over the answers with the value, of violations that name the field
 ===========  ==========================================================================================
 
-Without a fitted model only ``answers`` counts, with weight 1: the marginal of the answers' posterior, which needs no
-labels of fields. ``calibration.field_fit`` fits the others.
+Without a fitted model only ``answers`` counts, with weight 1: the marginal p_v, which needs no labels of fields.
+``calibration.field_fit`` fits the others.
 
 Does not know: gold, files, Ray, HTTP.
 """
@@ -40,7 +42,7 @@ TERMS = ("answers", "votes", "skill", "energy", "penalty")
 MISSING = ""
 """Value of a field that a candidate lacks. JSON has no empty text."""
 LOWEST = 1e-4
-"""Minimum of the posterior's marginals and of their complements, before the log-odds are taken."""
+"""Minimum of the marginals and of their complements, before the log-odds are taken."""
 
 
 class FieldModel(BaseModel):
@@ -149,7 +151,8 @@ def field_evidence(
         for key, number in zip(keys, count.tolist(), strict=True):
             of_key[key] += number
         mass = np.array([shares.get(key, 0.0) for key in keys]) * count / [of_key[key] for key in keys]
-    share = np.clip(summed(mass), LOWEST, 1 - LOWEST)
+    none = max(0.0, 1.0 - float(mass.sum()))
+    share = np.clip(summed(mass) + none * (votes + 0.5) / (total + 1), LOWEST, 1 - LOWEST)
     names = [each.candidate.generator for each in usable]
     authors = sorted(set(names))
     written = np.array([[name == author for author in authors] for name in names], dtype=np.float64)

@@ -122,6 +122,8 @@ def fit_policy(
     profile: Profile | None = None,
     walk: WalkOf | None = None,
     promises: Sequence[float] = PROMISES,
+    terms: Sequence[str] | None = None,
+    context: Sequence[str] | None = None,
 ) -> PolicyFit:
     """Fit posterior, profile and thresholds.
 
@@ -131,6 +133,8 @@ def fit_policy(
         profile: profile to use. Default: chosen by tests.
         walk: walks for policies with several passes. Default: one pass.
         promises: error rates of the table of possible guarantees.
+        terms: terms about answers that may have weight. Default: all.
+        context: terms about "none of them" that may have weight. Default: all.
 
     Raises:
         PoolError: fewer than two labelled problems, or no problem with a parsed answer.
@@ -149,6 +153,8 @@ def fit_policy(
             task=problems.task,
             outcome=problems.outcome,
             competition=problems.competition,
+            terms=terms,
+            context=context,
             used=used,
         )
         return replace(posterior, checkpoint=problems.checkpoint)

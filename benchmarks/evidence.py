@@ -1,0 +1,171 @@
+"""What each piece of evidence is worth: each alone, each left out, and all, decided by five folds over problems.
+
+    raydebm run --config configs/mmlu_pro_recorded.yaml --until labels run_dir=runs/mmlu_pro
+    raydebm seeds --config configs/gsm8k_recorded.yaml --folds 5 run_dir=runs/gsm8k
+    python benchmarks/evidence.py runs/mmlu_pro runs/gsm8k
+
+Every problem is decided by the posterior that ``fit_policy`` fits on other problems. Where the run has folds of its own
+(``raydebm seeds --folds``), a fold's problems have the energies of its adapters, which trained on none of them, and the
+posterior learns from the validation problems and from training problems out of bag; elsewhere there are no energies.
+"""
+
+import argparse
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from fields import labelled
+from numpy.typing import NDArray
+from scipy.stats import rankdata
+
+from raydebm.config import DecisionConfig, parse_recipe
+from raydebm.decision.calibration.policy_fit import LabelledProblems, fit_policy
+from raydebm.decision.evidence.fitting import LabelledPool, LabelledTable, competition_of
+from raydebm.decision.evidence.measuring import terms_about
+from raydebm.decision.evidence.posterior import Competition
+from raydebm.decision.evidence.profiles import winners
+from raydebm.decision.groups import Floats
+from raydebm.decision.policy import Policy
+from raydebm.pipeline.context import TEST
+from raydebm.pipeline.pools import evaluated_pools
+from raydebm.pipeline.runner import Pipeline
+from raydebm.pipeline.stages.posterior import labelled_pools, learned_from
+from raydebm.records import ScoredCandidate
+from raydebm.run.directory import RunDir
+
+ERRORS = (0.05, 0.1, 0.2)
+PIECES = {
+    "votes": ("votes",), "skill": ("authors", "skill"), "energy": ("energy",), "constraints": ("penalty",),
+    "length": ("length",),
+}  # fmt: skip
+"""Terms of each piece; a user's own term (``RAYDEBM_EXTENSIONS``) is another. Terms for "none of them" always count,
+``pool_length`` only with ``length``."""
+Fold = tuple[list[LabelledPool], list[LabelledPool]]
+"""Problems to learn from, and problems to decide."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """By problem: whether the selected answer is right, its confidence, and whether each of ``ERRORS`` gives it out."""
+
+    right: Floats
+    confidence: Floats
+    given: Floats
+
+    def figures(self, at: NDArray[np.intp]) -> Floats:
+        """Right, AUROC, Brier score and coverages on these problems, all in per cent."""
+        right, sure = self.right[at] > 0.5, self.confidence[at]
+        pairs, ranks = right.sum() * (~right).sum(), rankdata(sure)
+        auroc = (ranks[right].sum() - right.sum() * (right.sum() + 1) / 2) / pairs if pairs else np.nan
+        return 100 * np.array([right.mean(), auroc, ((sure - right) ** 2).mean(), *self.given[:, at].mean(axis=1)])
+
+
+def folds_of(run_dir: Path) -> Iterator[Fold]:
+    """Folds of a finished run, or five folds of its labelled problems by their texts."""
+    inner = sorted(run_dir.glob("fold-*/energies"))
+    for folder in (each.parent for each in inner):
+        pipeline = pipeline_of(folder)
+        yield labelled_pools(learned_from(pipeline)), labelled_pools(evaluated_pools(pipeline, TEST))
+    if not inner:
+        pools, _ = labelled(RunDir(str(run_dir)), proofs=True)
+        fold = [int(hashlib.sha256(f"outer:{pool.text_key}".encode()).hexdigest(), 16) % 5 for pool in pools]
+        for number in range(5):
+            own = [pool for pool, of in zip(pools, fold, strict=True) if of == number]
+            yield [pool for pool, of in zip(pools, fold, strict=True) if of != number], own
+
+
+def pipeline_of(run_dir: Path) -> Pipeline:
+    recipe = RunDir(str(run_dir)).read_json("recipe.json")
+    return Pipeline(recipe=parse_recipe({**recipe, "run_dir": str(run_dir)}, where=str(run_dir)))
+
+
+def masked(pools: Sequence[LabelledPool], *, constraints: bool, kinds: bool) -> list[LabelledPool]:
+    """The labelled ones among the pools, without proofs and penalties or kinds of question where these are left out."""
+
+    def of(scored: ScoredCandidate) -> ScoredCandidate:
+        report = scored.report
+        if not constraints and report.vote_key is not None:
+            report = replace(report, penalty=0.0, proof=None, violations=())
+        return replace(scored, report=report, kind=scored.kind if kinds else "")
+
+    return [replace(pool, candidates=[of(scored) for scored in pool.candidates]) for pool in pools if pool.is_labelled]
+
+
+def decided(folds: Sequence[Fold], pieces: Sequence[str], *, competition: Competition, kinds: bool) -> Decided:
+    """Decisions about all problems of the folds, in their order."""
+    terms = [term for piece in pieces for term in PIECES.get(piece, (piece,))]
+    context = ["none", "unparsed", *(["kind"] if kinds else []), *(["pool_length"] if "length" in pieces else [])]
+    parts = []
+    for learned, tested in folds:
+        train, test = (masked(each, constraints="constraints" in pieces, kinds=kinds) for each in (learned, tested))
+        fit = fit_policy(
+            LabelledProblems(pools=train, task="", outcome="correct", competition=competition),
+            base=Policy(max_passes=1),
+            config=DecisionConfig(),
+            profile="posterior",
+            promises=ERRORS,
+            terms=terms,
+            context=context,
+        )
+        posterior, table = fit.policy.posterior, LabelledTable.of(test)
+        assert posterior is not None
+        estimates = posterior.estimates(table.table)
+        chosen = winners("posterior", table.table, estimates, posterior)
+        worth = np.nan_to_num(table.given_worth(posterior.reference))
+        sure = np.where(chosen >= 0, estimates.probability[chosen], 0.0)
+        taus = [promise.tau if promise.certified and promise.tau is not None else np.inf for promise in fit.promises]
+        given = (sure >= np.array(taus)[:, None]).astype(np.float64)
+        parts.append(Decided(np.where(chosen >= 0, worth[chosen], 0.0), sure, given))
+    return Decided(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in Decided.__slots__))
+
+
+def section(run_dir: Path) -> list[str]:
+    """Rows of Markdown about one run; where a piece is left out, differences to all evidence, paired by problem."""
+    folds, pipeline = list(folds_of(run_dir)), pipeline_of(run_dir)
+    pools = [pool for _, tested in folds for pool in tested if pool.is_labelled]
+    scored = [candidate for pool in pools for candidate in pool.candidates]
+    lacks = {
+        "energy": all(each.energies is None for each in scored),
+        "constraints": not any(each.report.violations or each.report.proof is not None for each in scored),
+    }
+    built_in = {term for terms in PIECES.values() for term in terms}
+    own = [term.name for term in terms_about("answer") if term.name not in built_in]
+    pieces = [piece for piece in (*PIECES, *own) if not lacks.get(piece, False)]
+    has_kinds = any(each.kind for each in scored)
+    sets = {"all": pieces, **{f"only {piece}": [piece] for piece in pieces}}
+    sets |= {f"without {piece}": [other for other in pieces if other != piece] for piece in pieces}
+    runs = {name: (chosen, has_kinds) for name, chosen in sets.items()}
+    if has_kinds:
+        runs["without kinds"] = (pieces, False)
+    given = {
+        name: decided(folds, chosen, competition=competition_of(pipeline.task), kinds=kinds)
+        for name, (chosen, kinds) in runs.items()
+    }
+    resamples = np.random.default_rng(0).integers(0, len(pools), (2000, len(pools)))
+    every = {name: np.array([each.figures(at) for at in resamples]) for name, each in given.items()}
+    whole = np.arange(len(pools))
+    rows = []
+    for name, each in given.items():
+        values = each.figures(whole)
+        left_out = name.startswith("without")
+        if left_out:
+            values = values - given["all"].figures(whole)
+        low, high = np.nanquantile(every[name] - left_out * every["all"], [0.025, 0.975], axis=0)
+        sign = "+" if left_out else ""
+        cells = [f"{value:{sign}.1f} [{a:.1f}, {b:.1f}]" for value, a, b in zip(values, low, high, strict=True)]
+        rows.append(f"| {run_dir.name} | {len(pools):,} | {name} | {' | '.join(cells)} |")
+        print(rows[-1], flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_dirs", nargs="+", type=Path)
+    for run_dir in parser.parse_args().run_dirs:
+        section(run_dir)
+
+
+if __name__ == "__main__":
+    main()
