@@ -21,12 +21,12 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 47_050,
+    "source lines": 47_060,
     "modules": 272,
     "test lines": 36_870,
-    "benchmark lines": 2_380,
+    "benchmark lines": 2_400,
     "client lines": 410,
-    "document lines outside docs/log": 5_930,
+    "document lines outside docs/log": 5_870,
     "tracked bytes": 15_310_000,
     "recipe keys": 166,
     "service arguments": 28,
