@@ -13,6 +13,7 @@ from raydebm.identity import content_id
 from raydebm.records import Candidate, Label, Pair, Problem, Sampling, Verdict
 from raydebm.run.tables import SplitProblem
 from raydebm.scorer.pairs import (
+    PairMaker,
     TrainingGroup,
     bag,
     build_pairs,
@@ -68,6 +69,15 @@ def test_when_nothing_can_be_paired_the_error_counts_why():
         r"all scores equal in 0; take more samples",
     ):
         build_pairs(*made({"p": "CC", "q": "C", "r": "C-", "s": "II", "t": "I", "u": "--"}), config=ALL, seed=0)
+
+
+def test_problems_with_pairs_and_pairs_are_counted():
+    maker = PairMaker(PairsConfig(max_pairs=3), seed=0)
+    for name, pool in (("p", "CCII"), ("q", "CC"), ("r", "CI")):
+        candidates, labels = made({name: pool})
+        maker.pairs(name, candidates, {label.candidate_id: label for label in labels})
+
+    assert (maker.num_paired, maker.num_pairs) == (2, 4)
 
 
 def test_failed_unlabeled_and_greedy_candidates_take_no_part():

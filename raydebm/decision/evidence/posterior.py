@@ -261,8 +261,7 @@ class Posterior:
             else:
                 estimates, left = softmax(slope[owner] * np.log(probability) + offset, slope * np.log(none), owner)
         estimates, left = self._inside(estimates, left, owner, is_open)
-        is_proven = np.bincount(owner, probability >= 1, len(none)) > 0
-        return np.where(is_open, estimates, probability), np.where(is_proven, none, left)
+        return np.where(is_open, estimates, probability), left
 
     def _inside(self, probability: Floats, none: Floats, owner: Ints, is_open: Bools) -> tuple[Floats, Floats]:
         """Keep estimates of open clusters away from 0 and 1, because a rounded 0 or 1 is not a proof.

@@ -72,6 +72,14 @@ def graph_bytes_of(member, *, texts):
     return member.graph_bytes([pad(IDS, positions=LONGEST_FIRST[:texts], pad_id=0)])
 
 
+@pytest.mark.parametrize(("family", "per_token"), [("bert", 24 * 32), ("deberta-v2", 24 * 32 + 4 * 2 * 8)])
+def test_a_graph_keeps_24_activations_per_token_and_layer_and_scores_of_eager_attention(tiny, family, per_token):
+    """Two texts of 8 tokens, two layers of 32 with two heads, in float32."""
+    member = make_member(tiny[family], dropout=0.0)
+
+    assert member.graph_bytes([pad(IDS, positions=[1, 0], pad_id=0)]) == 2 * 8 * per_token * 2 * 4
+
+
 def test_two_phases_draw_the_same_dropout(tiny):
     """Where each micro-batch fits by itself; cut ones draw their own."""
     member = make_member(tiny["bert"], dropout=0.3)
