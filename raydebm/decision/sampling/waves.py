@@ -244,10 +244,19 @@ class PassWaves:
         """
         if self._num_planned is None:
             return None
-        decision = self._decision
-        if decision is None or decision.reason is None:  # only the deadline ends a pass from outside
-            decision = Stop(StopReason.BUDGET, "the deadline ended the pass")
-        return _stopped(decision, drawn, num_planned=self._num_planned, num_cancelled=len(self.cancelled))
+        reason, words = StopReason.BUDGET, "the deadline ended the pass"  # only it ends a pass from outside
+        if self._decision is not None and self._decision.reason is not None:
+            reason, words = self._decision.reason, self._decision.words
+        stop = PassStop(
+            reason=reason.value,
+            words=words,
+            num_planned=self._num_planned,
+            num_samples=len(drawn),
+            num_cancelled=len(self.cancelled),
+        )
+        tokens = [(scored.candidate.prompt_tokens, scored.candidate.completion_tokens) for scored in drawn]
+        known = [(prompt or 0) + (answer or 0) for prompt, answer in tokens if (prompt, answer) != (None, None)]
+        return replace(stop, tokens_saved=round(stop.num_saved * (sum(known) / len(known)))) if known else stop
 
 
 async def _decided(
@@ -271,34 +280,6 @@ async def _decided(
                 return decision, seen
         arrivals.news.clear()
         await arrivals.news.wait()
-
-
-def _stopped(decision: Stop, drawn: Sequence[ScoredCandidate], *, num_planned: int, num_cancelled: int = 0) -> PassStop:
-    """Record of a pass that ended.
-
-    Args:
-        decision: last decision of the stopping rule, with its reason.
-        drawn: candidates of the pass.
-        num_planned: samples of the whole pass.
-        num_cancelled: requests that were cancelled in flight.
-    """
-    reason = StopReason.BUDGET if decision.reason is None else decision.reason
-    stop = PassStop(
-        reason=reason.value,
-        words=decision.words,
-        num_planned=num_planned,
-        num_samples=len(drawn),
-        num_cancelled=num_cancelled,
-    )
-    mean = _tokens_per_sample(drawn)
-    return stop if mean is None else replace(stop, tokens_saved=round(stop.num_saved * mean))
-
-
-def _tokens_per_sample(drawn: Sequence[ScoredCandidate]) -> float | None:
-    """Mean of prompt and completion tokens over the samples with token counts."""
-    pairs = [(scored.candidate.prompt_tokens, scored.candidate.completion_tokens) for scored in drawn]
-    known = [(prompt or 0) + (completion or 0) for prompt, completion in pairs if (prompt, completion) != (None, None)]
-    return math.fsum(known) / len(known) if known else None
 
 
 # ---- replaying -----------------------------------------------------------------------------------------------------
