@@ -185,7 +185,7 @@ class Policy(PolicySettings):
             changes = {**changes, "tau_accept": tau_answer}
         # The posterior is passed as an object: to write and read it would take most of the time.
         objects = {"posterior": self.posterior, "fields": self.fields}
-        settings = self.model_dump(mode="json", by_alias=True, exclude=set(objects), exclude_none=True)
+        settings = self.model_dump(mode="json", by_alias=True, exclude=set(objects))
         other = Policy.from_json({**settings, **objects, **changes})
         compared = Policy.model_fields.keys() - {"guarantee", "field_guarantee", "tau_settled"}
         changed = {name for name in compared if getattr(self, name) != getattr(other, name)} - _harmless(self, other)

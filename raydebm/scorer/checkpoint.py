@@ -82,7 +82,7 @@ def write_adapter(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RECORD_FILE).unlink(missing_ok=True)
     plain = dict(config) | {"inference_mode": True}
-    (folder / PEFT_CONFIG_FILE).write_text(json.dumps(plain, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    (folder / PEFT_CONFIG_FILE).write_text(json.dumps(plain, indent=2) + "\n", encoding="utf-8")
     save_tensors(folder / PEFT_WEIGHTS_FILE, lora)
     save_tensors(folder / HEAD_FILE, head)
     (folder / RECORD_FILE).write_text(record.model_dump_json(indent=2) + "\n", encoding="utf-8")

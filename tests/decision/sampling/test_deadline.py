@@ -108,6 +108,13 @@ def test_what_is_not_scored_in_time_is_left_out(decide):
     assert outcome.pool[1].candidate.error == "it was not checked and scored by the deadline of 1000 ms"
 
 
+def test_a_second_pass_ends_at_the_same_deadline(decide):
+    outcome, ended_s, begun_at = decide([(0.1, "a", "41!1", SURE)], [(0.4, "b", "42", SURE)], scoring_s=0.3)
+
+    assert begun_at == [0.0, 0.4]
+    assert (outcome.answer, ended_s) == ("41!1", 1.0)  # "b" would have been scored at 1.1
+
+
 def test_the_last_tenth_is_for_scoring_the_last_candidates(decide):
     outcome, ended_s, _ = decide([(0.8, "a", "42", SURE)], scoring_s=0.1)
 

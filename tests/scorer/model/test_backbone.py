@@ -35,10 +35,16 @@ def test_mapped_weights_are_shared_not_copied(tiny_folders, tiny, family):
     assert backbone.fingerprint == tiny[family].fingerprint
 
 
+def test_a_pooler_is_left_out(tiny_folders, tiny):
+    assert not [name for name in frozen_weights(str(tiny_folders["bert"])) if "pooler" in name]
+    assert not [name for name in tiny["bert"].encoder.state_dict() if "pooler" in name]
+
+
 def test_the_encoder_is_frozen_and_in_eval_mode(tiny):
     encoder = tiny["bert"].encoder
     assert not encoder.training
     assert not [name for name, parameter in encoder.named_parameters() if parameter.requires_grad]
+    assert tiny["llama"].encoder.config.use_cache is False  # keys and values of every layer
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
