@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from raydebm.config import BaselineConfig, TaskConfig
-from raydebm.decision.evidence.posterior import Belief
+from raydebm.config import TaskConfig
 from raydebm.decision.fields import to_review
 from raydebm.decision.policy import Policy
 from raydebm.decision.policy_file import read_policy
@@ -156,7 +155,11 @@ class Chooser:
             )
         scorer = _load_scorer(folder, device=device, dtype=dtype) if energies else None
         reasoning = reasoning_of(read_ensemble_file(folder.uri("scorer"))) if energies else "answer"
-        baselines = _load_baselines(recipe.evidence, folder) if energies and recipe.evidence else None
+        baselines = None
+        if energies and recipe.evidence:
+            from raydebm.evaluation.baselines.evidence import EvidenceScorers
+
+            baselines = EvidenceScorers.load(recipe.evidence, folder)
         reporter = None if check_timeout_s is None else Reporter(deadline_s=check_timeout_s)
         return cls(
             task=task,
@@ -271,12 +274,6 @@ def _load_scorer(run: RunDir, *, device: str, dtype: str) -> TextScorer:
         return EnsembleScorer.load(folder, device=device, dtype=run.scoring_type(dtype))
 
 
-def _load_baselines(configs: Sequence[BaselineConfig], run: RunDir) -> "EvidenceScorers":
-    from raydebm.evaluation.baselines.evidence import EvidenceScorers
-
-    return EvidenceScorers.load(configs, run)
-
-
 def _candidates(given: Sequence[Given], *, task: Task, problem: Problem) -> list[Candidate]:
     if isinstance(given, str) or not given:
         raise ConfigError("best_of needs a list of candidates with at least one in it")
@@ -324,27 +321,22 @@ def _choice(decided: PoolDecision, pool: Sequence[ScoredCandidate], policy: Poli
         decision=decided.decision,
         answer=None if accepted is None else accepted.report.answer,
         text=None if accepted is None else accepted.candidate.text,
-        selected=None if best is None else _place(best, pool),
+        selected=next((place for place, scored in enumerate(pool) if scored is best), None),
         confidence=decided.confidence,
         reason=decided.reason,
-        answers=tuple(_answer(belief) for belief in decided.beliefs),
+        answers=tuple(
+            Answer(
+                answer=belief.best.report.answer or "",
+                text=belief.best.candidate.text or "",
+                probability=belief.probability,
+                contributions=belief.contributions,
+                candidates=belief.cluster.rows,
+                proof=belief.cluster.proof,
+            )
+            for belief in decided.beliefs
+        ),
         fields=fields,
         review=to_review(fields, policy.tau_field),
         guarantee=void.guarantee,
         field_guarantee=void.field_guarantee,
     )
-
-
-def _answer(belief: Belief) -> Answer:
-    return Answer(
-        answer=belief.best.report.answer or "",
-        text=belief.best.candidate.text or "",
-        probability=belief.probability,
-        contributions=belief.contributions,
-        candidates=belief.cluster.rows,
-        proof=belief.cluster.proof,
-    )
-
-
-def _place(best: ScoredCandidate, pool: Sequence[ScoredCandidate]) -> int:
-    return next(place for place, scored in enumerate(pool) if scored is best)

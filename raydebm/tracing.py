@@ -8,7 +8,6 @@ A span contains names, counts and numbers. It never contains texts of problems a
 exceptions: only an exception's type is stored.
 """
 
-import asyncio
 import logging
 import os
 import time
@@ -155,6 +154,8 @@ def span(
     if _tracer is None:
         yield NOTHING
         return
+    import asyncio
+
     from opentelemetry.trace import SpanKind
 
     with _tracer.start_as_current_span(

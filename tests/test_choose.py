@@ -107,12 +107,6 @@ def test_probabilities_by_hand(chooser):
     assert [(answer.answer, answer.candidates) for answer in choice.answers] == [("#### 7", (0, 2)), ("#### 8", (1,))]
 
 
-def test_contributions_add_up(chooser):
-    for answer in chooser.best_of(PROBLEM, [SEVEN, EIGHT, SEVEN]).answers:
-        log_odds = math.log(answer.probability / (1 - answer.probability))
-        assert math.fsum(answer.contributions.values()) == pytest.approx(log_odds)
-
-
 def test_the_skill_of_authors_counts(chooser):
     """One answer by the skilled author outweighs two by the other."""
     pairs = [(SEVEN, "ada"), (EIGHT, "bo"), (EIGHT, "bo")]
@@ -136,15 +130,6 @@ def test_skills_are_those_of_the_kind(chooser, kind, answer):
     assert choice.answer == answer
 
 
-def test_records_keep_their_author(chooser):
-    records = [
-        Candidate(candidate_id=name, task="gsm8k", problem_id="p", generator=author, text=text)
-        for name, author, text in [("a", "ada", SEVEN), ("b", "bo", EIGHT), ("c", "bo", EIGHT)]
-    ]
-
-    assert chooser.best_of(PROBLEM, records).selected == 0
-
-
 def test_a_failed_candidate_is_left_out(chooser):
     failed = Candidate(candidate_id="f", task="gsm8k", problem_id="p", generator="bo", text=None, error="HTTP 500")
 
@@ -165,12 +150,6 @@ def test_answers_apart_from_their_thinking(chooser):
     assert (choice.answer, choice.text) == ("#### 7", SEVEN)
 
 
-def test_no_candidate_with_an_answer(chooser):
-    choice = chooser.best_of(PROBLEM, ["no idea", "<think>and never an answer"])
-
-    assert (choice.decision, choice.selected, choice.confidence, choice.answers) == (Decision.ABSTAIN, None, None, ())
-
-
 def test_nothing_is_promised_about_given_candidates(chooser):
     promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
 
@@ -188,15 +167,6 @@ def test_energies_count_and_equal_texts_are_scored_once(chooser):
 
     assert scorer.read == [SEVEN, EIGHT]
     assert choice.answer == "#### 8"
-
-
-def test_a_scorer_that_reads_the_thinking_gets_it(chooser):
-    thought = f"2 + 5 is 7.\n\n{SEVEN}"
-    scorer = TableScorer({thought: (3.0, 3.0), EIGHT: (-3.0, -3.0)})
-
-    replace(chooser, scorer=scorer, reasoning="all").best_of(PROBLEM, [f"<think>2 + 5 is 7.</think>{SEVEN}", EIGHT])
-
-    assert scorer.read == [thought, EIGHT]
 
 
 class Readings:
@@ -370,10 +340,6 @@ def test_what_is_no_candidate_is_refused(chooser, candidates, message):
         chooser.best_of(PROBLEM, candidates)
 
 
-def test_half_a_character_is_read(chooser):
-    assert chooser.best_of(f"{PROBLEM} \ud83d", [f"\ud83d {SEVEN}"]).answer == "#### 7"
-
-
 def test_a_problem_of_another_task_is_refused(chooser):
     other = replace(chooser.task.problem_from_text(PROBLEM), task="musr")
 
@@ -416,13 +382,3 @@ def test_the_papers_rule_without_energies_is_refused(run):
 def test_a_run_that_is_not_there(tmp_path):
     with pytest.raises(ConfigError, match=r"recipe\.json does not exist; make a run first"):
         best_of(PROBLEM, [SEVEN], run=str(tmp_path / "none"), energies=False)
-
-
-def test_an_unknown_public_name():
-    with pytest.raises(AttributeError, match="no attribute 'worst_of'"):
-        _ = raydebm.worst_of
-
-
-def test_public_names_are_listed():
-    assert {"best_of", "Choice", "Chooser"} <= set(dir(raydebm))
-    assert raydebm.Chooser is Chooser

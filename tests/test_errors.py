@@ -61,11 +61,5 @@ def test_training_error_says_what_failed_and_what_is_kept():
     assert "resume" in text
 
 
-def test_a_reason_that_several_adapters_share_is_said_once():
-    text = str(errors.TrainingError({"a2": "the disk is full", "a0": "the disk is full", "a1": "diverged"}, ()))
-
-    assert "failed for a0, a2: the disk is full; a1: diverged." in text
-
-
 def test_the_tree_in_the_docstring_names_every_error():
     assert all(kind.__name__ in errors.__doc__ for kind in every_error())

@@ -11,10 +11,8 @@ from raydebm.errors import ScoringError
 from raydebm.records import (
     Candidate,
     ConstraintReport,
-    Decision,
     Energies,
     GenerationRequest,
-    Outcome,
     Problem,
     Sampling,
     ScoredCandidate,
@@ -81,10 +79,6 @@ def test_unparseable_has_infinite_energy_even_at_lambda_zero():
     assert scored(penalty=math.inf).total_energy(0.0) == math.inf
 
 
-def test_unscored_has_infinite_energy():
-    assert scored(members=None).total_energy(1.0) == math.inf
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -101,13 +95,6 @@ def test_unscored_has_infinite_energy():
 )
 def test_every_part_of_a_request_is_part_of_its_id(change):
     assert request(**change).candidate_id != request().candidate_id
-
-
-def test_an_abstention_gives_no_answer():
-    problem = Problem(task="t", problem_id="p", prompt="q")
-    outcome = Outcome(problem=problem, decision=Decision.ABSTAIN, best=scored(), passes=(), pool=(), reason="spread")
-
-    assert outcome.answer is None
 
 
 def test_problem_has_no_gold_field():

@@ -33,13 +33,6 @@ class RecordedPools:
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
     """Scores by name of the baseline, for baselines that are evidence."""
 
-    def add_scores(self, scores: Scores) -> None:
-        """Add baseline scores of the recorded candidates."""
-        for name, by_id in scores.items():
-            for candidate_id, score in by_id.items():
-                if candidate_id in self.candidates and score is not None:
-                    self.scores.setdefault(candidate_id, {})[name] = score
-
 
 def recorded_pools(context: StageContext, *splits: str) -> RecordedPools:
     """All recorded candidates of some splits, from all passes, with labels, checks and energies.
@@ -58,7 +51,10 @@ def recorded_pools(context: StageContext, *splits: str) -> RecordedPools:
         pools.labels |= {row.candidate_id: row for row in run.labels(labelled) if row.candidate_id in ids}
         pools.energies |= {row.candidate_id: row.energies for row in run.energies(scored) if row.candidate_id in ids}
     for folder in (SCORES_FOLDER, *(f"{stage}/{SCORES_FOLDER}" for stage in later)):
-        pools.add_scores(evidence_of(context.recipe, run, folder))
+        for name, by_id in evidence_of(context.recipe, run, folder).items():
+            for candidate_id, score in by_id.items():
+                if candidate_id in pools.candidates and score is not None:
+                    pools.scores.setdefault(candidate_id, {})[name] = score
     return pools
 
 

@@ -43,10 +43,6 @@ def test_the_first_decision_of_each_kind_that_did_what_it_is_for_is_asked():
     assert chosen == {"accept": "accepted", "regenerate": "improved", "abstain": "abstained"}
 
 
-def test_an_abstention_without_a_selection_was_right():
-    assert names([outcome("nothing parsed", Decision.ABSTAIN, None)]) == {"abstain": "nothing parsed"}
-
-
 @pytest.mark.parametrize(
     ("decision", "passes", "as_replayed"), [("accept", 2, True), ("accept", 1, False), ("abstain", 2, False)]
 )

@@ -1,7 +1,5 @@
 """``raydebm init`` writes files that run, and never overwrites without being told to."""
 
-import re
-
 import pytest
 import yaml
 
@@ -57,13 +55,3 @@ def test_serve_config_serves_the_run_of_the_recipe(tmp_path):
     tree = yaml.safe_load((tmp_path / "serve_config.yaml").read_text(encoding="utf-8"))
 
     assert tree["applications"][0]["args"]["run_dir"] == load_recipe(starter.RECIPE).resolved_run_dir
-
-
-def test_suggestions_of_serve_config_name_generators_of_the_recipe():
-    names = {generator.name for generator in load_recipe(starter.RECIPE).generators}
-    text = starter.SERVE_CONFIG.read_text()
-
-    suggested = re.findall(r"# generators: \[([\w-]+)", text)
-
-    assert len(suggested) == 1
-    assert set(suggested) <= names

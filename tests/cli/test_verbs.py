@@ -56,13 +56,6 @@ def test_help_lists_a_verb_with_the_first_line_of_its_own_help(name):
     assert command_of(name).help.splitlines()[0] == VERBS[name][1]
 
 
-@pytest.mark.parametrize("name", ["run", "calibrate", "seeds"])
-def test_verbs_with_a_recipe_have_the_same_options(name):
-    options = {option for parameter in command_of(name).params for option in parameter.opts}
-
-    assert {"--config", "-c", "--task", "--run-dir", "overrides", "--retry-failed"} <= options
-
-
 def test_a_parameter_is_replaced_by_the_options_of_the_function_that_makes_its_value():
     """In the parameter's place, with their defaults; the function's value reaches the command."""
 

@@ -158,15 +158,6 @@ def test_the_key_of_a_judge_is_not_missed_once_it_has_rated(tmp_path, monkeypatc
         pipeline.check_keys()
 
 
-def test_new_scores_have_the_evaluation_made_again(local_ray, endpoint, tmp_path):
-    url, _ = endpoint
-    recipe, run = recipe_of(tmp_path, baselines=[judge(base_url=url, api_key_env=None)]), RunDir(str(tmp_path))
-    for is_kept in (False, True):
-        run.finish("evaluation", {})
-        score(recipe, run, answers(1))
-        assert run.exists("evaluation", "manifest.json") is is_kept
-
-
 @pytest.fixture
 def ranked(tmp_path):
     """A recipe with a reward model in a folder, the folder, and a run that has its scores by their manifest."""

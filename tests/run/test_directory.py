@@ -95,12 +95,6 @@ def test_a_stage_is_copied_with_its_folders_and_manifest(run, tmp_path):
     assert other.manifest("labels") == {"fingerprint": "f"}
 
 
-def test_a_stage_that_is_not_complete_is_not_copied(run, tmp_path):
-    run.write_bytes(b"table", "labels", "labels.parquet")
-    with pytest.raises(PoolError, match="not complete"):
-        run.copy_stage("labels", RunDir(str(tmp_path / "other")))
-
-
 def test_a_table_that_was_read_and_has_not_changed_is_not_read_again(run):
     run.write_pairs([PAIR], "train")
 
@@ -134,12 +128,6 @@ def test_a_recipe_that_cannot_be_read_is_named(run, content, match):
         run.write_bytes(content, "recipe.json")
 
     with pytest.raises(ConfigError, match=rf"recipe\.json {match}"):
-        run.recipe()
-
-
-def test_a_folder_in_place_of_the_recipe_is_named(run, tmp_path):
-    (tmp_path / "run" / "recipe.json").mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"recipe\.json is a folder, but must be a file"):
         run.recipe()
 
 

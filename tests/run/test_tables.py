@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from raydebm.errors import PoolError
@@ -205,11 +204,6 @@ def test_a_folder_of_part_files_is_one_table_by_name(run):
     assert len(table) == 2
 
 
-def test_a_missing_table_says_so(run):
-    with pytest.raises(PoolError, match=r"names/names\.parquet does not exist"):
-        len(StoredTable(run, NAMED, PARTS))
-
-
 def test_a_table_whose_pages_are_damaged_is_named(run, table, tmp_path):
     file = tmp_path / "run" / "names" / "names.parquet"
     content = bytearray(file.read_bytes())
@@ -238,13 +232,3 @@ def test_a_written_table_replaces_what_was_read_before(run, table):
     run.write_records(NAMED, [Named("new")], *PARTS)
 
     assert run.read_records(NAMED, *PARTS) == (Named("new"),)
-
-
-def test_small_parts_share_a_row_group(run, tmp_path):
-    with run.open_table(NAMED, *PARTS) as writer:
-        for number in range(9000):
-            writer.write(pa.table({"name": ["n"], "size": [number]}))
-
-    metadata = pq.ParquetFile(tmp_path / "run" / "names" / "names.parquet").metadata
-
-    assert [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)] == [8192, 808]

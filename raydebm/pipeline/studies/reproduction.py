@@ -8,7 +8,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -106,35 +105,22 @@ def reproduce(
 def scored_variant(pipeline: Pipeline) -> ScoredVariant:
     """A run's test pools and scorer size, for comparison with others."""
     scorer = pipeline.recipe.scorer
-    weights = trained_weights(pipeline.run, [adapter.name for adapter in scorer.adapters])
+    num_adapters, num_parameters = trained_weights(pipeline.run, [adapter.name for adapter in scorer.adapters])
     return ScoredVariant(
         name=pipeline.name,
         pools=evaluated_pools(pipeline, TEST),
         lambda_=calibrated_policy(pipeline).lambda_,
         backbone=scorer.backbone,
-        num_adapters=len(weights.adapters),
-        num_parameters=weights.num_parameters,
+        num_adapters=num_adapters,
+        num_parameters=num_parameters,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class TrainedWeights:
-    """Distinct weight files of a scorer's members."""
-
-    adapters: frozenset[bytes]
-    heads: frozenset[bytes]
-
-    @property
-    def num_parameters(self) -> int:
-        """Number of trained parameters."""
-        return sum(math.prod(shape) for part in (*self.adapters, *self.heads) for shape in _shapes(part))
-
-
-def trained_weights(run: RunDir, members: Sequence[str]) -> TrainedWeights:
-    """Read the members' adapters and heads."""
+def trained_weights(run: RunDir, members: Sequence[str]) -> tuple[int, int]:
+    """(distinct adapters, trained parameters) of a scorer's members, by the contents of their files."""
     files = ("adapter_model.safetensors", "head.safetensors")
-    adapters, heads = (frozenset(run.read_bytes("scorer", name, file) for name in members) for file in files)
-    return TrainedWeights(adapters, heads)
+    adapters, heads = ({run.read_bytes("scorer", name, file) for name in members} for file in files)
+    return len(adapters), sum(math.prod(shape) for part in (*adapters, *heads) for shape in _shapes(part))
 
 
 def _shapes(content: bytes) -> list[list[int]]:

@@ -370,5 +370,5 @@ class _AdapterRun:
             lora=under_prefix(self._best, LORA),
             head=under_prefix(self._best, HEAD),
         )
-        shutil.rmtree(self._out_dir / "epochs")
+        shutil.rmtree(self._out_dir / "epochs", ignore_errors=True)  # none, if nothing was left to train
         return AdapterResult(adapter=self._adapter.name, folder=self._out_dir, record=record)

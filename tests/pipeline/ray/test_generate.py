@@ -290,15 +290,6 @@ def test_few_requests_go_to_tasks_that_start_no_actor(local_ray, server, run, mo
     assert started == [1]
 
 
-def test_tasks_share_few_requests_and_answer_all_at_once(local_ray, server, run):
-    """Nothing is answered before all 100 are there: 64 at one task, and 36 at the other."""
-    server.may_answer = lambda number: server.max_in_flight >= 100
-    generate([ask(f"p{i}: ok") for i in range(100)], recipe=recipe_of(http(server.url), num_processes=2), run=run)
-
-    assert server.num_requests == 100
-    assert len(journal_pids(run)) == 2
-
-
 def test_death_of_the_generating_task_repeats_only_what_was_in_flight(local_ray, server, run, eventually):
     """From the 20th request on none is answered before the task's process is dead, and four are under way then."""
     killed = []

@@ -138,11 +138,6 @@ def test_the_budget_holds_over_all_waves(local_ray, server, run):
     assert "budget of $0.5 reached" in summary.errors[0][0]
 
 
-def test_greedy_answers_come_with_the_first_wave(local_ray, server, run):
-    sample(recipe_of(server.url, greedy=True), run, problems("easy: length"))
-    assert [candidate.is_greedy for candidate in table(run)] == [False, False, True, False, False, True]
-
-
 def test_recorded_pools_are_read_in_waves(local_ray, run, tmp_path):
     pool = tmp_path / "pool.jsonl"
     answers = {"same": lambda number: "x", "different": str}

@@ -10,13 +10,7 @@ from raydebm.pipeline.ray.score import ScoringInput, in_windows, score
 from raydebm.records import Candidate, Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import EnergyRow, KnownEnergies
-from raydebm.scorer.texts import score_texts
-
-
-class FakeScore:
-    def __init__(self, members):
-        self.members, self.num_tokens, self.num_truncated = members, 7, 3
-        self.problem_read, self.answer_read = 0.5, 0.25
+from raydebm.scorer.texts import TextEnergies, score_texts
 
 
 class Fake:
@@ -29,7 +23,12 @@ class Fake:
         self.batches.append(len(texts))
         if any(text == "nan" for _, text in texts):
             raise ScoringError("energy is NaN")
-        return [FakeScore((float(len(text)), 0.0)) for _, text in texts]
+        return [
+            TextEnergies(
+                members=(float(len(text)), 0.0), num_tokens=7, num_truncated=3, problem_read=0.5, answer_read=0.25
+            )
+            for _, text in texts
+        ]
 
 
 def test_a_text_without_an_energy_is_a_row_and_the_others_are_scored():
@@ -118,17 +117,6 @@ def test_adapters_that_are_not_asked_leave_their_energies_open(five, tmp_path):
         assert [energy is not None for energy in row.members] == list(mask)
         expected = [energy for energy, is_asked in zip(every.members, mask, strict=True) if is_asked]
         assert row.energies.members == pytest.approx(expected, abs=1e-5)
-
-
-@pytest.mark.ray
-def test_a_missing_checkpoint_is_named_before_any_scorer_starts(local_ray, tmp_path):
-    with pytest.raises(CheckpointError, match=r"ensemble\.json is missing"):
-        score(
-            ScoringInput(problems=PROBLEMS, candidates=[candidate(1, "w1")]),
-            checkpoint=str(tmp_path / "nothing"),
-            recipe=recipe_for(tmp_path),
-            run=RunDir(str(tmp_path)),
-        )
 
 
 @pytest.mark.ray

@@ -30,10 +30,6 @@ def test_a_problem_is_complete_with_its_last_candidate():
     assert pools("ppqr") == [("p", ["c0", "c1"], 2), ("q", ["c2"], 1), ("r", ["c3"], 1)]
 
 
-def test_problems_that_are_mixed_come_in_the_order_of_their_first_candidates():
-    assert pools("pqqp") == [("p", ["c0", "c3"], 2), ("q", ["c1", "c2"], 2)]
-
-
 def test_a_problem_is_given_out_before_the_next_one_is_read():
     read = []
 

@@ -63,10 +63,6 @@ def test_recorded_replies_are_a_second_pass_under_the_papers_rule(small_llms, ru
     assert default_policy(StageContext(recipe=small_llms(rule))).max_passes == passes
 
 
-def test_a_pool_without_replies_is_decided_in_one_pass(small_llms):
-    assert default_policy(StageContext(recipe=small_llms("paper", "triage.regenerate_with=qwen-0.5b"))).max_passes == 1
-
-
 def test_recorded_replies_are_asked_for_where_the_feedback_is_theirs(replayed):
     words, num_requests = second_pass(*replayed)
     assert num_requests == 8

@@ -9,7 +9,6 @@ from raydebm.evaluation.confounding.cases import CaseCount
 from raydebm.evaluation.paper.paper_cells import paper
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.pipeline.studies.reproduction import _fit, _models, _share_of_wrong_answers, findings_of
-from raydebm.pipeline.studies.transfer import data_of
 from raydebm.records import Label, Verdict
 from raydebm.run.directory import RunDir
 
@@ -94,16 +93,6 @@ def test_wrong_answers_among_the_incorrect_programs_of_the_training(reasons, sha
     found = _share_of_wrong_answers(pipeline)
 
     assert [each.value for each in found.values()] == ([] if share is None else [pytest.approx(share)])
-
-
-@pytest.mark.parametrize(
-    ("source", "data"),
-    [("/data/code/problems_apps150.jsonl.gz", "problems_apps150"), ("hub:BAAI/TACO", ""), (None, "")],
-)
-def test_the_data_of_a_run_is_the_name_of_its_file(source, data):
-    recipe = SimpleNamespace(task=SimpleNamespace(test=SimpleNamespace(source=source)))
-
-    assert data_of(recipe) == data
 
 
 def test_models_are_named_and_an_eorm_says_its_size(tmp_path):

@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from chat_endpoint import chat_endpoint
@@ -130,17 +129,6 @@ def test_the_energies_of_a_repaired_run_are_those_of_its_scorer(repaired):
         assert row.members == pytest.approx(one.members, rel=1e-5, abs=1e-5)
         assert (row.num_tokens, row.num_truncated) == (one.num_tokens, one.num_truncated)
     assert facts["texts"] < len(rows) / 2
-
-
-def test_the_repaired_scorer_is_a_run_that_can_be_evaluated(repaired):
-    pipeline = repaired
-    run = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": pipeline.run.uri("repair")}))
-
-    result = run.evaluate()
-
-    assert result.row("energy (paper)") is not None
-    assert run.run.exists("repaired.json")
-    assert (Path(run.run.root) / "calibration" / "policy.json").is_file()
 
 
 def test_a_report_shows_a_run_before_and_after_its_repair(repaired, tmp_path):

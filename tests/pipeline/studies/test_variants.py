@@ -88,13 +88,7 @@ def test_trained_parameters_are_those_of_adapter_and_head(report, run):
     from raydebm.embedded import embedded_path
 
     size = adapter_size(run.recipe.scorer.adapters[0], AutoConfig.from_pretrained(embedded_path("encoder-mini")))
-    assert trained_weights(run.run, ["a0"]).num_parameters == sum(size)
-
-
-def test_a_second_report_makes_no_stage_again(report, run, tmp_path):
-    stages = []
-    reproduce([replace(run, on_stage=stages.append)], run=RunDir(str(tmp_path)))
-    assert [stage.stage for stage in stages if not stage.reused] == []
+    assert trained_weights(run.run, ["a0"]) == (1, sum(size))
 
 
 def test_new_candidates_of_the_run_reach_its_variants(report, run, tmp_path):
