@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 47_040,
+    "source lines": 47_030,
     "modules": 272,
-    "test lines": 36_890,
+    "test lines": 36_700,
     "benchmark lines": 2_400,
     "client lines": 410,
     "document lines outside docs/log": 5_870,
-    "tracked bytes": 15_310_000,
+    "tracked bytes": 15_300_000,
     "recipe keys": 166,
     "service arguments": 28,
     "commands": 16,
