@@ -73,11 +73,11 @@ class OpenAIGenerator(GeneratorBase):
         return (self.base_url, *self.replica_urls)
 
     @model_validator(mode="after")
-    def _has_one_authorization(self) -> "OpenAIGenerator":
-        if self.api_key_env and any(url != without_credentials(url) for url in self.addresses):
+    def _has_no_password(self) -> "OpenAIGenerator":
+        if any(url != without_credentials(url) for url in self.addresses):
             raise ValueError(
-                f"generator {self.name!r} has credentials in its address and api_key_env {self.api_key_env}, but a "
-                "request has one Authorization header; remove the credentials, or set api_key_env to null"
+                f"generator {self.name!r} has a user in its address, which errors would show; name the environment "
+                "variable of a key in api_key_env, or let a proxy add the password"
             )
         return self
 

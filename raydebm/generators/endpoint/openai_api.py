@@ -32,7 +32,6 @@ from raydebm.generators.endpoint.transports import (
     Secret,
     Transport,
     key_of,
-    without_secrets,
 )
 from raydebm.generators.replies import Completion, ReplyError, read_reply
 from raydebm.generators.requests import (
@@ -251,7 +250,7 @@ class OpenAIApiGenerator:
             self._asks_logprobs = False
             _LOG.warning(
                 "%s does not return log-probabilities, so the candidates of %s have none: %s",
-                without_credentials(self._config.base_url),
+                self._config.base_url,
                 self.name,
                 self._explain(error),
             )
@@ -288,7 +287,7 @@ def chat_body(config: OpenAIGenerator, request: GenerationRequest, *, logprobs: 
 
 
 def failure_text(error: ReplyError | CarrierError, config: OpenAIGenerator, *, key: str | None) -> str:
-    """Text of an error row, without the key and passwords.
+    """Text of an error row, without the key and a password (of a proxy, say).
 
     Args:
         error: last failure of the request.
@@ -305,4 +304,5 @@ def failure_text(error: ReplyError | CarrierError, config: OpenAIGenerator, *, k
         text += f" (is {config.model!r} a model of this endpoint, and does it take these parameters?)"
     elif status == 402:
         text += " (add credit at the provider or ask for fewer tokens, then repeat the command with --retry-failed)"
-    return without_secrets(text if failure is not None else f"{config.base_url}: {text}", config, key)
+    text = without_credentials(text if failure is not None else f"{config.base_url}: {text}")
+    return text.replace(key, "***") if key else text

@@ -4,19 +4,17 @@ Redirects are not followed: prompts would be sent to an address that is not in t
 operator's network.
 """
 
-import base64
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from raydebm import tracing
 from raydebm.config import OpenAIGenerator
-from raydebm.errors import MissingKeyError, without_credentials
+from raydebm.errors import MissingKeyError
 from raydebm.generators.replies import HttpReply, read_whole
 
 if TYPE_CHECKING:
@@ -73,8 +71,8 @@ class AiohttpTransport:
     def __init__(self, base_url: str, *, api_key: str | None, headers: Mapping[str, str], timeout_s: float) -> None:
         import aiohttp  # 0.2 s of imports that plans and recorded pools do not need
 
-        address, self._headers = address_and_headers(base_url, api_key, headers)
-        self._url = address.rstrip("/") + "/chat/completions"
+        self._url = base_url.rstrip("/") + "/chat/completions"
+        self._headers = dict(headers) | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
         # Connecting may use at most half of the time, so a timeout of the whole means that the request was sent.
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(_CONNECT_S, timeout_s / 2))
         self._session: aiohttp.ClientSession | None = None
@@ -124,9 +122,6 @@ def _unsent_errors() -> tuple[type[BaseException], ...]:
     return aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError
 
 
-_ADDRESS = re.compile(r"(?P<scheme>[^/]*//)(?:(?P<user>[^/?#]*)@)?(?P<rest>.*)", re.DOTALL)
-
-
 @dataclass(frozen=True, slots=True)
 class Secret:
     """An API key that is safe to pass between processes: its repr hides it."""
@@ -149,39 +144,6 @@ def key_of(config: OpenAIGenerator) -> Secret:
     if not value:
         raise MissingKeyError(config.name, config.api_key_env)
     return Secret(value)
-
-
-def address_and_headers(base_url: str, api_key: str | None, headers: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """URL and headers for requests.
-
-    User and password in the URL become a header, because HTTP clients refuse URL credentials next to an Authorization
-    header, and error messages show URLs.
-
-    Args:
-        base_url: ``base_url`` of the recipe, perhaps with user and password.
-        api_key: key to send unless the URL has a user.
-        headers: further headers.
-    """
-    found = _ADDRESS.fullmatch(base_url)
-    if found is None or found["user"] is None:
-        return base_url, dict(headers) | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
-    return found["scheme"] + found["rest"], dict(headers) | {"Authorization": f"Basic {_basic_token(found['user'])}"}
-
-
-def without_secrets(text: str, config: OpenAIGenerator, key: str | None) -> str:
-    """A text with the key and passwords in URLs masked, also where an endpoint repeats them."""
-    users = [found["user"] for url in config.addresses if (found := _ADDRESS.fullmatch(url)) and found["user"]]
-    passwords = [password for user in users if (password := user.partition(":")[2])]
-    text = without_credentials(text)
-    for secret in (key, *map(_basic_token, users), *passwords, *map(unquote, passwords)):
-        if secret:
-            text = text.replace(secret, "***")
-    return text
-
-
-def _basic_token(user: str) -> str:
-    name, _, password = user.partition(":")
-    return base64.b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()
 
 
 REST_S = 30.0

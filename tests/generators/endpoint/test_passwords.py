@@ -1,54 +1,40 @@
-"""User and password in an endpoint's address: they are sent, and stand in no message. Both transports must pass."""
+"""A password in an endpoint's address is refused, and a key or a proxy's password stands in no message."""
 
 import asyncio
-import base64
 
 import pytest
 
 from raydebm.config import OpenAIGenerator, parse_recipe
 from raydebm.errors import ConfigError
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, failure_text
+from raydebm.generators.replies import ReplyError
 from raydebm.generators.requests import collect
 
-TOKEN = base64.b64encode(b"team:hunter 2").decode()
+URL = "http://team:hunter2@server/v1"
 
 
-@pytest.fixture
-def answer(server):
-    """The one candidate of a server whose address has a user and a password."""
-
-    def run(asked, **settings):
-        async def session():
-            url = server.url.replace("//", "//team:hunter%202@")
-            config = OpenAIGenerator(**{"name": "g", "model": "m", "base_url": url, "api_key_env": None, **settings})
-            generator = OpenAIApiGenerator(config)
-            try:
-                return await collect(generator, [asked])
-            finally:
-                await generator.aclose()
-
-        (candidate,) = asyncio.run(session())
-        return candidate
-
-    return run
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"base_url": URL}, "'g' has a user in its address.*in api_key_env"),
+        ({"base_url": "http://server", "replica_urls": [URL]}, "'g' has a user in its address"),
+        ({"base_url": "http://server", "replica_urls": [URL, URL]}, "generators.0.*listed twice"),
+        ({"base_url": [URL]}, "generators.0.*base_url"),
+    ],
+)
+def test_a_password_is_refused_and_in_no_message_about_a_recipe(settings, message):
+    generator = {"kind": "openai", "name": "g", "model": "m", **settings}
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_recipe({"name": "x", "task": {"name": "gsm8k"}, "generators": [generator]})
+    assert "hunter2" not in str(caught.value)
 
 
-def test_user_and_password_are_sent_as_such(answer, ask, server):
-    assert answer(ask()).error is None
-    headers = {name.lower(): value for name, value in server.headers[0].items()}
-    assert headers["authorization"] == f"Basic {TOKEN}"
-
-
-def test_a_password_is_in_no_error(answer, ask, refusing_port):
-    candidate = answer(ask(), base_url=f"http://team:hunter2@127.0.0.1:{refusing_port}/v1", max_retries=0)
-    assert f"http://***@127.0.0.1:{refusing_port}/v1" in candidate.error
-    assert "hunter2" not in candidate.error
-
-
-def test_a_password_is_in_no_log(answer, ask, caplog):
-    answer(ask("p: refuses logprobs"), logprobs=True)
-    assert "does not return log-probabilities" in caplog.text
-    assert "hunter" not in caplog.text
+def test_neither_the_key_nor_a_proxys_password_is_in_an_error():
+    config = OpenAIGenerator(name="g", model="m", base_url="http://server/v1")
+    error = ReplyError("HTTP 400: sk-secret is no key, says http://team:hunter2@proxy")
+    assert failure_text(error, config, key="sk-secret") == (
+        "http://server/v1: HTTP 400: *** is no key, says http://***@proxy"
+    )
 
 
 def test_what_is_no_address_becomes_an_error_row(ask):
@@ -58,29 +44,3 @@ def test_what_is_no_address_becomes_an_error_row(ask):
 
     (candidate,) = asyncio.run(session())
     assert "connection failed" in candidate.error
-
-
-URL = "http://team:hunter2@server/v1"
-REMEDY = "remove the credentials, or set api_key_env to null"
-
-
-def test_an_address_with_a_password_and_a_key_do_not_go_together():
-    with pytest.raises(ValueError, match=REMEDY):
-        OpenAIGenerator(name="g", model="m", base_url=URL)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"base_url": URL},
-        {"base_url": "http://server", "replica_urls": [URL]},
-        {"base_url": "http://server", "replica_urls": [URL, URL]},
-        {"base_url": [URL]},
-    ],
-)
-def test_a_password_is_in_no_message_about_a_recipe(settings):
-    generator = {"kind": "openai", "name": "g", "model": "m", **settings}
-    with pytest.raises(ConfigError) as caught:
-        parse_recipe({"name": "x", "task": {"name": "gsm8k"}, "generators": [generator]})
-    assert "generators.0" in str(caught.value)
-    assert "hunter2" not in str(caught.value)
