@@ -198,6 +198,12 @@ def test_what_contradicts_itself_is_no_plan(days, reason):
     assert (reading.plan, reading.reason) == (None, reason)
 
 
+def test_a_string_may_hold_a_line_break():
+    assert (
+        read_plan('[{"day": 1, "lunch": "Bree\nCurry, Bree", "dinner": "-"}]').plan[0]["lunch"] == "Bree\nCurry, Bree"
+    )
+
+
 def test_a_key_that_comes_twice_with_two_values_is_no_plan():
     assert read_plan('[{"day": 1, "lunch": "A, Bree", "lunch": "B, Bree", "dinner": "-"}]').plan is None
 
