@@ -21,9 +21,9 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 47_030,
+    "source lines": 47_000,
     "modules": 272,
-    "test lines": 36_700,
+    "test lines": 36_680,
     "benchmark lines": 2_400,
     "client lines": 410,
     "document lines outside docs/log": 5_870,
