@@ -19,11 +19,7 @@ class RepeatedKeyError(yaml.YAMLError):
     """A mapping has a key twice. YAML forbids that, but PyYAML keeps the last one."""
 
     def __init__(self, key: Any, first: int, second: int) -> None:
-        """Args:
-        key: the repeated key.
-        first: line of its first occurrence, from 1.
-        second: line of its second occurrence.
-        """
+        """Name the key and the lines of its two occurrences, from 1."""
         super().__init__(key, first, second)
         self.key = key
         self.place = f"in line {first}" if first == second else f"in lines {first} and {second}"

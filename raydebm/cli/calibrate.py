@@ -209,14 +209,7 @@ def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force
 
 
 def _write(recipe: "Recipe", run: "RunDir", fit: "PolicyFit", value: dict[str, Any]) -> None:
-    """Write the outputs of the calibration stage, with the manifest last, so that later stages run again.
-
-    Args:
-        recipe: the run's recipe, for the manifest.
-        run: run directory that is written to.
-        fit: fitted policy, and its facts for the manifest.
-        value: contents of ``decision.json``.
-    """
+    """Write the outputs of the calibration stage, with the manifest last, so that later stages run again."""
     from raydebm.pipeline.writing_lock import write_lock
     from raydebm.run.fingerprints import new_manifest
 

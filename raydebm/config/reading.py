@@ -3,11 +3,13 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_jsonable_python
 
 from raydebm.config.recipe import Recipe
 from raydebm.config.section import Section, problems_in
@@ -56,65 +58,44 @@ def apply_overrides(tree: dict[str, Any], overrides: Iterable[str]) -> dict[str,
         ConfigError: an override is not ``key=value``, its value is not YAML, or its path leads through something that
             is not a mapping.
     """
-    result: dict[str, Any] = yaml.safe_load(yaml.safe_dump(tree))
+    result: dict[str, Any] = deepcopy(tree)
     for override in overrides:
         path, separator, text = override.partition("=")
         if not separator or not path:
             raise ConfigError(f"override {override!r} is not of the form key.path=value")
         node: Any = result
-        default: Any = Recipe
+        default: Any = _defaults(Recipe)
         *parents, last = path.split(".")
         for parent in parents:
-            default = _default_below(default, parent)
-            node = _step(node, parent, default, override)
+            if isinstance(node, list):
+                index = _index(node, parent, override)
+                node, default = node[index], dict(enumerate(default or ())).get(index)
+            elif isinstance(node, dict):
+                default = default.get(parent) if isinstance(default, dict) else None
+                if node.get(parent) is None:
+                    node[parent] = {} if default is None else deepcopy(default)
+                node = node[parent]
         value = yaml_value(text, where=f"override {override!r}: the value", hint="; put it in quotes")
         if isinstance(node, list):
             node[_index(node, last, override)] = value
         elif isinstance(node, dict):
             node[last] = value
         else:
-            raise ConfigError(f"override {override!r}: {'.'.join(parents)} is not a section")
+            raise ConfigError(f"override {override!r}: {'.'.join(parents)} is a plain value and has nothing below it")
     return result
 
 
-def _default_below(default: Any, key: str) -> Any:
-    """The default of a key: a section, its class where it has none, a list, a plain value, or None.
-
-    Args:
-        default: default of the section or list that contains the key.
-    """
-    if isinstance(default, tuple):
-        return default[int(key)] if key.isdecimal() and int(key) < len(default) else None
-    section = default if isinstance(default, type) else type(default)
-    fields = section.model_fields if issubclass(section, BaseModel) else {}
-    name, field = next(((name, field) for name, field in fields.items() if key in (name, field.alias)), ("", None))
-    if field is None:
-        return None
-    if isinstance(default, BaseModel):
-        return getattr(default, name)
-    if not field.is_required():
-        return field.get_default(call_default_factory=True)
-    is_section = isinstance(field.annotation, type) and issubclass(field.annotation, Section)
-    return field.annotation if is_section else None
-
-
-def _filled(default: Any) -> Any:
-    """Default for an omitted section or list: only the values that differ from the class defaults."""
-    if isinstance(default, BaseModel):
-        return default.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    if isinstance(default, tuple):
-        return [_filled(entry) if isinstance(entry, BaseModel) else entry for entry in default]
-    return {}
-
-
-def _step(node: Any, key: str, default: Any, override: str) -> Any:
-    if isinstance(node, list):
-        return node[_index(node, key, override)]
-    if not isinstance(node, dict):
-        raise ConfigError(f"override {override!r}: {key!r} is below a plain value")
-    if node.get(key) is None:
-        node[key] = _filled(default)
-    return node[key]
+@cache
+def _defaults(model: type[BaseModel]) -> dict[str, Any]:
+    """Default of every section, list and plain value that has one, as YAML values."""
+    defaults = {}
+    for name, field in model.model_fields.items():
+        if not field.is_required():
+            default = field.get_default(call_default_factory=True)
+            defaults[field.alias or name] = to_jsonable_python(default, by_alias=True)
+        elif isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            defaults[field.alias or name] = _defaults(field.annotation)
+    return defaults
 
 
 def _index(node: list[Any], key: str, override: str) -> int:

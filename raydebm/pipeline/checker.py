@@ -28,10 +28,6 @@ class DeadlineChecker:
     """Checker of one task's candidates, each within a time limit. Not thread-safe."""
 
     def __init__(self, task: TaskConfig, *, deadline_s: float) -> None:
-        """Args:
-        task: the recipe's section, with a user's definition if there is one.
-        deadline_s: time limit per candidate in seconds.
-        """
         self._task, self._deadline_s = task, deadline_s
         self._child = LastingChild(lambda: _start(task))
 

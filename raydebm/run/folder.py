@@ -37,12 +37,7 @@ class TableWriter:
     """Writer that appends tables to a Parquet file, which is complete when the context ends. Buffers one row group."""
 
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema) -> None:
-        """Open a Parquet writer.
-
-        Args:
-            stream: output stream; the caller closes it.
-            schema: columns of the file and of every table.
-        """
+        """Open a Parquet writer. The caller closes the stream."""
         self.num_rows = 0
         self._schema = schema
         self._file = pq.ParquetWriter(stream, schema)

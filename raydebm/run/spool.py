@@ -26,12 +26,7 @@ class Spool:
     """A folder of numbered tables, its slices. Exists until ``close``."""
 
     def __init__(self, folder: Folder, *parts: str) -> None:
-        """Make an empty spool, and remove what an earlier process left there.
-
-        Args:
-            folder: the run's folder.
-            parts: path of the spool below it.
-        """
+        """Make an empty spool at a path of the run's folder, and remove what an earlier process left there."""
         self._folder, self._parts = folder, parts
         self.addresses: list[pa.Table] = []
         """One single-row table per slice with its address, in order: the blocks that Ray carries."""

@@ -122,15 +122,7 @@ class WaitingRequests:
     def __init__(
         self, configs: Sequence[GeneratorConfig], generation: GenerationConfig, folder: Folder, *parts: str, total: int
     ) -> None:
-        """Start with empty spools.
-
-        Args:
-            configs: the generators.
-            generation: settings of the block sizes.
-            folder: the run's folder.
-            parts: path of the spools below it.
-            total: number of requests, or an upper bound.
-        """
+        """Start with empty spools below a path of the run's folder. ``total``: number of requests, or an upper bound."""
         self.names = {config.name for config in configs}
         self._generation, self._total = generation, total
         self._batch_sizes = {

@@ -108,15 +108,7 @@ def gold_free_reports(
 
 
 def require_problems(problems: Mapping[str, Problem], problem_ids: Set[str]) -> None:
-    """Check that every problem id is known.
-
-    Args:
-        problems: problems by problem id.
-        problem_ids: ids that the candidates name.
-
-    Raises:
-        PoolError: a problem id is unknown.
-    """
+    """Raise PoolError if candidates name a problem that is not there."""
     missing = problem_ids - set(problems)
     if missing:
         raise PoolError(
