@@ -122,7 +122,7 @@ class WaitingRequests:
     def __init__(
         self, configs: Sequence[GeneratorConfig], generation: GenerationConfig, folder: Folder, *parts: str, total: int
     ) -> None:
-        """Start with empty spools below a path of the run's folder. ``total``: number of requests, or an upper bound."""
+        """Start with empty spools below a path of the folder. ``total``: number of requests, or an upper bound."""
         self.names = {config.name for config in configs}
         self._generation, self._total = generation, total
         self._batch_sizes = {
