@@ -21,7 +21,7 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 47_000,
+    "source lines": 46_950,
     "modules": 272,
     "test lines": 36_680,
     "benchmark lines": 2_400,
