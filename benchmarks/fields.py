@@ -3,7 +3,7 @@
     raydebm run --config configs/travelplanner_recorded.yaml --until labels run_dir=runs/travelplanner
     python benchmarks/fields.py runs/travelplanner
 
-Fields are those of the selected answers; predictions are cross-fitted, without energies. Intervals: 2.5 and 97.5 %
+Fields are those of the selected answers; predictions are cross-fitted, without energies unless ``--energies``. Intervals: 2.5 and 97.5 %
 percentiles over 2,000 resamples of the problems, seed 0. The promises are tested on 200 random halves of the problems.
 """
 
@@ -32,8 +32,9 @@ BINS = 15
 WORTH = {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0, Verdict.UNLABELED: np.nan}
 
 
-def labelled(run: RunDir, *, proofs: bool) -> tuple[list[LabelledPool], bool]:
+def labelled(run: RunDir, *, proofs: bool, energies: bool = False) -> tuple[list[LabelledPool], bool]:
     """Problems with labels, and whether these are violation scores."""
+    known = {row.candidate_id: row.energies for row in run.energies()} if energies else {}
     labels, reports = {row.candidate_id: row for row in run.labels()}, {row.candidate_id: row for row in run.reports()}
     problems = {row.problem.problem_id: row.problem for row in run.problems()}
     has_scores = any(label.violation_score is not None for label in labels.values())
@@ -51,7 +52,10 @@ def labelled(run: RunDir, *, proofs: bool) -> tuple[list[LabelledPool], bool]:
     by_problem: dict[str, list[ScoredCandidate]] = {name: [] for name in problems}
     for row in (row for row in run.candidates() if not row.is_greedy):
         scored = ScoredCandidate(
-            candidate=row, report=report_of(row.candidate_id), energies=None, kind=problems[row.problem_id].kind
+            candidate=row,
+            report=report_of(row.candidate_id),
+            energies=known.get(row.candidate_id),
+            kind=problems[row.problem_id].kind,
         )
         by_problem[row.problem_id].append(scored)
     pools = [
@@ -107,10 +111,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dir")
     parser.add_argument("--without-proofs", action="store_true", help="leave out exact proofs and all constraints")
+    parser.add_argument("--energies", action="store_true", help="with the run's energies")
     asked = parser.parse_args()
     run = RunDir(asked.run_dir)
     config = run.recipe().task
-    pools, has_scores = labelled(run, proofs=not asked.without_proofs)
+    pools, has_scores = labelled(run, proofs=not asked.without_proofs, energies=asked.energies)
     data = LabelledProblems(
         pools=pools,
         task=config.name,
