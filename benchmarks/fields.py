@@ -3,8 +3,9 @@
     raydebm run --config configs/travelplanner_recorded.yaml --until labels run_dir=runs/travelplanner
     python benchmarks/fields.py runs/travelplanner
 
-Fields are those of the selected answers; predictions are cross-fitted, without energies unless ``--energies``. Intervals: 2.5 and 97.5 %
-percentiles over 2,000 resamples of the problems, seed 0. The promises are tested on 200 random halves of the problems.
+Fields are those of the selected answers; predictions are cross-fitted, without energies unless ``--energies``.
+Intervals: 2.5 and 97.5 % percentiles over 2,000 resamples of the problems, seed 0. The promises are tested on 200
+random halves of the problems.
 """
 
 import argparse
