@@ -26,7 +26,7 @@ BUDGETS: Mapping[str, int] = {
     "test lines": 36_670,
     "benchmark lines": 2_400,
     "client lines": 410,
-    "document lines outside docs/log": 5_870,
+    "document lines outside docs/log": 5_880,
     "tracked bytes": 15_300_000,
     "recipe keys": 166,
     "service arguments": 28,
