@@ -126,7 +126,7 @@ class TrainingSummary(JsonResults):
 
 
 def summarise(
-    trainings: Sequence[Training], *, title: str, task: str, num_bootstrap: int, seed: int = 0
+    trainings: Sequence[Training], *, title: str, task: str, num_bootstrap: int, seed: int
 ) -> TrainingSummary:
     """Join the folds of each seed, and compare selectors and signals over all problems.
 
@@ -203,24 +203,20 @@ class _Layout:
 
     def groups(self) -> dict[str, str]:
         """Group of each selector that every seed has in some fold, in the order of the report."""
-        merged, seeds_of, group_of = list[str](), dict[str, set[int]](), dict[str, str]()
+        merged, own = list[str](), {training.facts.seed: dict[str, str]() for training in self.trainings}
         for training in self.trainings:
             place = 0
             for entry in training.entries:
                 if entry.name not in merged:
                     merged.insert(place, entry.name)
                 place = merged.index(entry.name) + 1
-                seeds_of.setdefault(entry.name, set()).add(training.facts.seed)
-                group_of[entry.name] = entry.group
-        return {name: group_of[name] for name in merged if len(seeds_of[name]) == len(self.seeds)}
+                own[training.facts.seed][entry.name] = entry.group
+        return {name: own[self.seeds[0]][name] for name in merged if all(name in groups for groups in own.values())}
 
     def members(self) -> list[Floats]:
         """Mask over P of each fold's problems."""
-        of_fold = {fold: set[str]() for fold in self.folds}
-        for training in self.trainings:
-            if training.facts.fold is not None:
-                of_fold[training.facts.fold].update(training.problem_ids)
-        return [np.array([problem_id in ids for problem_id in self.problem_ids]) for ids in of_fold.values()]
+        tested = {training.facts.fold: set(training.problem_ids) for training in self.trainings}
+        return [np.array([problem_id in tested[fold] for problem_id in self.problem_ids]) for fold in self.folds]
 
 
 def _entry_values(name: str, field: str) -> Callable[[Training], Floats | None]:

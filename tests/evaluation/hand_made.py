@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from raydebm.config import EvaluationConfig
+from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.results.evaluation import EvaluationInputs, evaluate
 from raydebm.evaluation.studies.study import Subject, study
@@ -97,8 +99,22 @@ def make_pool(*rows, problem_id="p", difficulty="", violations=None, scores=None
     )
 
 
+CONFIG = EvaluationConfig(num_bootstrap=100)
+
+
+def evaluated(pools, **inputs):
+    """Evaluate pools by the paper's rule."""
+    given = {"policy": Policy(), "config": CONFIG, "task": "toy"} | inputs
+    return evaluate(EvaluationInputs(pools=table_of(pools), **given))
+
+
 def studied(pools, validation=(), *, name="", train=(), subject=None, **inputs):
     """Evaluate and study pools; ``subject`` holds further fields of ``Subject``."""
-    table = table_of(pools)
-    evaluation = evaluate(EvaluationInputs(pools=table, validation=table_of(validation), title=name, **inputs))
-    return study(evaluation, table, subject=Subject(name=name, **(subject or {})), train=table_of(train))
+    evaluation = evaluated(pools, validation=table_of(validation), title=name, **inputs)
+    return study(evaluation, table_of(pools), subject=Subject(name=name, **(subject or {})), train=table_of(train))
+
+
+def cell(reproduced, label, row, column="GSM8K"):
+    """Cell of a table of the paper."""
+    table = next(table for table in reproduced.tables if table.label == label)
+    return dict(table.rows)[row][table.columns.index(column)]

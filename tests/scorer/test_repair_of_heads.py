@@ -105,7 +105,7 @@ SETTINGS = RepairSettings(max_epochs=20, learning_rate=3e-3, seed=2)
 
 @pytest.fixture(scope="module")
 def extractor(checkpoint):
-    return FeatureExtractor.load(checkpoint, device="cpu")
+    return FeatureExtractor(checkpoint, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def test_features_through_the_heads_are_the_ensembles_energies(extractor, checkp
 def test_a_repaired_checkpoint_is_scored_on_the_features_that_are_kept(checkpoint, repaired):
     """The two heads of five adapters, and the probes, on two texts: ten passes in all; the third text adds five."""
     texts = [("w1 w2", "w3 right"), ("w1 w2", "w4 w5 w6 wrong"), ("w1 w2", "w3 right")]
-    extractor = FeatureExtractor.load(checkpoint, device="cpu")
+    extractor = FeatureExtractor(checkpoint, device="cpu")
     read = texts_read(extractor)
 
     for folder in (checkpoint, repaired.folder):
@@ -187,7 +187,7 @@ def test_the_repaired_checkpoint_loads_and_says_what_was_done(repaired):
 def test_the_same_call_gives_the_same_heads(checkpoint, repaired, tmp_path):
     torch.manual_seed(4321)
     again = repair_heads(
-        FeatureExtractor.load(checkpoint, device="cpu"), tmp_path / "again", train=labelled(0, 20)[::-1],
+        FeatureExtractor(checkpoint, device="cpu"), tmp_path / "again", train=labelled(0, 20)[::-1],
         validation=labelled(100, 8), settings=SETTINGS,
     )  # fmt: skip
 
@@ -317,7 +317,7 @@ def shortcut_checkpoint(tiny, train_all, tmp_path_factory):
 @pytest.fixture(scope="module")
 def repair_planted(shortcut_checkpoint, tmp_path_factory):
     """Before and after on test pools; the heads learn from problems that no adapter has seen."""
-    extractor = FeatureExtractor.load(shortcut_checkpoint, device="cpu")
+    extractor = FeatureExtractor(shortcut_checkpoint, device="cpu")
 
     def run(test, **changes):
         return repair(

@@ -3,7 +3,6 @@
 In:   pools, and a model.
 Out:  three signals per text over the answer's tokens: ``logprob`` (mean log-probability), ``entropy`` (minus the mean
       entropy of the next-token distribution) and ``worst`` (mean log-probability of the worst tenth). Higher is better.
-Does not know: labels, energies, the author of an answer.
 
 The input is the problem, a newline and the answer. Long inputs are cut like the scorer's texts (``batching.fitted``),
 so one token of a cut answer follows another than in the original. The problem's tokens are context and are not
@@ -87,11 +86,16 @@ class Reader:
         """One score per (problem, answer), in order. An answer without tokens has an error."""
         inputs = self._inputs(texts)
         readings = [TextScore.failed("the tokenizer found nothing to read in the text")] * len(inputs)
-        wanted = [place for place, given in enumerate(inputs) if given.end > given.start]
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for place, given in enumerate(inputs):
+            if given.end > given.start:
+                groups.setdefault(given.context, []).append(place)
         alone = []
-        for places in _by_context(inputs, wanted):
+        for places in groups.values():
             rows = [inputs[place] for place in places]
-            context = self._context(rows[0].context) if _shares(rows) else None
+            saved = (len(rows) - 1) * rows[0].start
+            shares = saved >= SHARED_FROM * sum(row.end for row in rows)
+            context = self._context(rows[0].context) if shares else None
             if context is None:
                 alone += places
                 continue
@@ -181,19 +185,6 @@ class Reader:
             score_of(torch.cat([context.logits_V[None], logits[: row.length - 1]]), ids[: row.length])
             for logits, ids, row in zip(output.logits, moved.ids, rows, strict=True)
         ]
-
-
-def _by_context(inputs: Sequence[_Input], places: Sequence[int]) -> list[list[int]]:
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for place in places:
-        groups.setdefault(inputs[place].context, []).append(place)
-    return list(groups.values())
-
-
-def _shares(rows: Sequence[_Input]) -> bool:
-    """Whether running the context once saves enough."""
-    saved = (len(rows) - 1) * rows[0].start
-    return saved >= SHARED_FROM * sum(row.end for row in rows)
 
 
 def score_of(logits_AV: Tensor, tokens_A: Tensor) -> TextScore:  # noqa: N803

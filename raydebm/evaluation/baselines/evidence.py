@@ -1,8 +1,4 @@
-"""Baselines whose scores are evidence of the posterior, loaded together for the service and for ``best_of``.
-
-In:   (problem, answer) texts.
-Out:  scores by name for each text, parts of a score as ``<name>.<part>``. Scores that could not be computed are absent.
-"""
+"""Baselines whose scores are evidence of the posterior, loaded together for the service and for ``best_of``."""
 
 import logging
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,6 @@
 
 The judge is a generator (an endpoint, a vLLM server, a local model), so its requests are retried, limited and journaled
 in the same way. A recorded rating is not paid for again.
-
-Does not know: torch, gold answers.
 """
 
 import asyncio

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
 from raydebm.config import ModelBaseline
@@ -100,17 +99,6 @@ class LoadedModel:
         ]
 
 
-def chat_ids(tokenizer: Any, problem: str, text: str) -> tuple[int, ...]:
-    """Token ids of a conversation: the problem by the user, the candidate by the assistant."""
-    messages = [{"role": "user", "content": problem}, {"role": "assistant", "content": text}]
-    return tuple(tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False))
-
-
-def values(column: Tensor) -> list[TextScore]:
-    """Scores of a column of shape (B,)."""
-    return [TextScore.of(value) for value in column.float().cpu().tolist()]
-
-
 class RewardModel:
     """Scorer with the first logit of the last token (decoders) or of the pooled first one (encoders), as defined by
     the model."""
@@ -134,11 +122,12 @@ class RewardModel:
         tokenizer = self._loaded.tokenizer
         problem, text = (without_special_tokens(tokenizer, part) for part in (problem, text))
         if tokenizer.chat_template is not None:
-            return chat_ids(tokenizer, problem, text)
+            messages = [{"role": "user", "content": problem}, {"role": "assistant", "content": text}]
+            return tuple(tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False))
         return tuple(tokenizer(problem, text, verbose=False)["input_ids"])
 
     def _read(self, output: Any, batch: MicroBatch) -> list[TextScore]:
-        return values(output.logits[:, 0])
+        return [TextScore.of(value) for value in output.logits[:, 0].float().cpu().tolist()]
 
 
 STEP, GOOD, BAD = "ки", "+", "-"

@@ -1,10 +1,5 @@
 """Experiments on texts: rescoring without features of style, and linear probes of the energy heads' features.
 
-In:   evaluated pools and a scorer of texts; features of candidates with generator, problem, label and length of each.
-Out:  a screen per variant of the texts (the remaining spread between generators, the remaining gap between right and
-      wrong); cross-validated accuracies of probes, with the accuracies of guessing.
-Does not know: the implementation of the scorer, the source of the features.
-
 Folds of a probe are by problem. A successful probe shows that the features contain the information, not that the energy
 uses it.
 """
@@ -142,7 +137,7 @@ class ProbeRow:
 
 
 def probes(
-    pools: PoolTable, rows: NDArray[np.intp], features: NDArray[np.float32], *, num_bootstrap: int = 2000, seed: int = 0
+    pools: PoolTable, rows: NDArray[np.intp], features: NDArray[np.float32], *, num_bootstrap: int, seed: int
 ) -> tuple[ProbeRow, ...]:
     """Probes for the generator, the generator among correct candidates, a length above the problem's median, and
     correctness.

@@ -4,10 +4,6 @@ The features of a scorer that recognises good authors often also contain the qua
 prefer the former. If every (generator, label) group has the same weight, the generator has no predictive value, and
 retrained heads use the remaining information.
 
-In:   the features of a checkpoint; labelled texts with their generators, for training and for early stopping.
-Out:  a new checkpoint folder of the same form with other heads, and a record of the repair.
-Does not know: Ray, tasks, pools, metrics.
-
 Shapes: N texts, D hidden size, K adapters.
 """
 
@@ -31,7 +27,6 @@ from raydebm.identity import seed_for
 from raydebm.scorer.checkpoint import CARD_FILE, StoredAdapter, read_ensemble, write_adapter, write_ensemble
 from raydebm.scorer.checkpoint_records import EnsembleRecord
 from raydebm.scorer.ensemble import EnsembleScorer, MergedEngine, backbone_for, head_of, text_encoder
-from raydebm.scorer.model.backbone import Backbone
 from raydebm.scorer.model.head import EnergyHead
 
 
@@ -45,46 +40,20 @@ class FeatureExtractor:
     """
 
     def __init__(
-        self,
-        record: EnsembleRecord,
-        adapters: Sequence[StoredAdapter],
-        *,
-        folder: Path,
-        backbone: Backbone,
-        micro_batch_tokens: int = 8192,
+        self, folder: str | Path, *, device: str = "auto", dtype: str = "auto", micro_batch_tokens: int = 8192
     ) -> None:
-        """Merge the adapters into the backbone.
-
-        Args:
-            folder: Folder of the checkpoint.
-            backbone: Backbone of the adapters.
+        """Load a checkpoint and merge its adapters into the backbone.
 
         Raises:
-            CheckpointError: the adapters were trained on another backbone.
+            CheckpointError: parts are missing or torn, or were trained on another backbone.
         """
-        self.folder = folder
-        self.dtype = backbone.dtype
-        self.record = record
-        self.adapters = tuple(adapters)
-        self._backbone = backbone
-        self._encoder = text_encoder(record, backbone)
-        self._engine = MergedEngine(backbone, adapters, micro_batch_tokens=micro_batch_tokens)
+        self.folder = Path(folder)
+        self.record, self.adapters = read_ensemble(self.folder)
+        self.backbone = backbone_for(self.record, device=device, dtype=dtype)
+        self.dtype = self.backbone.dtype
+        self._encoder = text_encoder(self.record, self.backbone)
+        self._engine = MergedEngine(self.backbone, self.adapters, micro_batch_tokens=micro_batch_tokens)
         self._known: dict[bytes, Tensor] = {}
-
-    @classmethod
-    def load(
-        cls, folder: str | Path, *, device: str = "auto", dtype: str = "auto", micro_batch_tokens: int = 8192
-    ) -> "FeatureExtractor":
-        """Load a checkpoint. Raises CheckpointError if parts are missing or torn, or were trained on another
-        backbone."""
-        record, adapters = read_ensemble(Path(folder))
-        backbone = backbone_for(record, device=device, dtype=dtype)
-        return cls(record, adapters, folder=Path(folder), backbone=backbone, micro_batch_tokens=micro_batch_tokens)
-
-    @property
-    def num_backbone_parameters(self) -> int:
-        """Number of encoder parameters, without adapters and heads, counted once per adapter."""
-        return len(self.adapters) * sum(parameter.numel() for parameter in self._backbone.encoder.parameters())
 
     def states(self, texts: Sequence[tuple[str, str]]) -> list[Tensor]:
         """Inputs of each adapter's head, in the checkpoint's order: shape (N, D) each, float32, on the CPU, for N >= 1
@@ -109,7 +78,7 @@ class FeatureExtractor:
         record, adapters = read_ensemble(Path(folder))
         if _without_heads(record, adapters) != _without_heads(self.record, self.adapters):
             raise CheckpointError(f"{folder}: its adapters are not those whose features are kept; score it by itself")
-        heads = [head_of(adapter, hidden_size=self._backbone.hidden_size) for adapter in adapters]
+        heads = [head_of(adapter, hidden_size=self.backbone.hidden_size) for adapter in adapters]
         return EnsembleScorer(record=record, encoder=self._encoder, engine=_HeadsEngine(self, heads))
 
     def _of_texts(self, texts: Sequence[tuple[str, str]]) -> Tensor:
@@ -249,7 +218,16 @@ def repair_heads(
     for adapter, states_ND in zip(extractor.adapters, states, strict=True):
         head, fitted = _refit(adapter.record.adapter.name, states_ND, fit, check, settings)
         heads.append(fitted)
-        _write(out / fitted.adapter, adapter, head, fitted, settings)
+        # The head is stored as trained by its own loss, without rescaling.
+        repaired = {"repair": {"settings": asdict(settings), "result": asdict(fitted)}}
+        changes = {"settings": adapter.record.settings | repaired, "scale": 1.0, "offset": 0.0}
+        write_adapter(
+            out / fitted.adapter,
+            record=adapter.record.model_copy(update=changes),
+            config=adapter.peft_config,
+            lora=adapter.lora,
+            head=head.state_dict(),
+        )
     cells = cell_sizes(fit)
     return RepairResult(
         folder=out,
@@ -370,16 +348,6 @@ class _Objective:
         return (softplus(energies * self.signs[rows]) * self.weights[rows]).sum()
 
 
-def _write(
-    folder: Path, adapter: StoredAdapter, head: EnergyHead, result: HeadResult, settings: RepairSettings
-) -> None:
-    repaired = {"settings": asdict(settings), "result": asdict(result)}
-    # The head is stored as trained by its own loss, without rescaling.
-    changes = {"settings": adapter.record.settings | {"repair": repaired}, "scale": 1.0, "offset": 0.0}
-    record = adapter.record.model_copy(update=changes)
-    write_adapter(folder, record=record, config=adapter.peft_config, lora=adapter.lora, head=head.state_dict())
-
-
 def _gather(
     out: Path,
     extractor: FeatureExtractor,
@@ -417,4 +385,5 @@ def _gather(
 def _trainable_share(extractor: FeatureExtractor) -> float:
     heads = sum(tensor.numel() for adapter in extractor.adapters for tensor in adapter.head.values())
     lora = sum(tensor.numel() for adapter in extractor.adapters for tensor in adapter.lora.values())
-    return heads / (heads + extractor.num_backbone_parameters + lora)
+    encoder = sum(parameter.numel() for parameter in extractor.backbone.encoder.parameters())
+    return heads / (heads + lora + len(extractor.adapters) * encoder)

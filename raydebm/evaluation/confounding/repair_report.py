@@ -1,9 +1,4 @@
-"""Repair of a checkpoint, with measurements before and after it.
-
-In:   a checkpoint; labelled texts of training and validation problems; evaluated pools of test problems.
-Out:  a repaired checkpoint, and the screens of both scorers side by side.
-Does not know: Ray, the source of the data.
-"""
+"""Repair of a checkpoint, with measurements before and after it."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence

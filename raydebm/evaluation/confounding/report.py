@@ -1,9 +1,4 @@
-"""All results about a scorer's confounding, as data, as tables and as a document.
-
-In:   evaluated pools; if available, the scorer, its features, and results of style swaps.
-Out:  ``ConfoundingReport``.
-Does not know: the implementation of scoring and rewriting, Ray.
-"""
+"""All results about a scorer's confounding, as data, as tables and as a document."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence

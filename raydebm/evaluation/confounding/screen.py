@@ -3,7 +3,6 @@
 In:   evaluated pools with energies, of any task.
 Out:  per generator: picks, energies of its correct and incorrect answers, ranking among its own answers; over all: the
       spread of correct energies between generators, and the comparison with always picking the best generator.
-Does not know: texts, scorers. Experiments that rescore texts are in ``experiments`` and ``swap``.
 
 Only the N candidates of a pool are used, and of these the labelled and scored ones.
 """

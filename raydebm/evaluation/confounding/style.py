@@ -2,7 +2,6 @@ r"""Removal of style from texts, one feature at a time (paper, appendix: headers
 
 In:   any text.
 Out:  the same text without one kind of formatting; the words, numbers and the logic of code are unchanged.
-Does not know: tasks. No function raises, and every pattern is bounded for any text.
 
 The answer's mark is kept: ``#### 18`` is an answer and not a heading, ``\boxed{18}`` keeps its number.
 """

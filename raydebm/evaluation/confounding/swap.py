@@ -1,9 +1,4 @@
-"""Style swap: the change in energy of a correct answer when it is reworded. A change means that wording matters.
-
-In:   pools with labels; a rewriting generator per style; a checker of texts; a scorer.
-Out:  per style, the change in energy of answers that are still correct after rewriting (paper, appendix). Rewritings of
-      a run are journaled, so a second report sends no requests.
-"""
+"""Style swap: the change in energy of a correct answer when it is reworded. A change means that wording matters."""
 
 import asyncio
 from collections import Counter
@@ -108,9 +103,9 @@ async def style_swap(
     source: str,
     scorer: TextScorer,
     check: Checker,
-    max_tokens: int = 2048,
-    num_bootstrap: int = 2000,
-    seed: int = 0,
+    max_tokens: int,
+    num_bootstrap: int,
+    seed: int,
 ) -> SwapResult:
     """Rewrite correct answers of one generator in other styles, keep those still correct, and compare energies.
 

@@ -1,8 +1,4 @@
-"""Report of a reproduction: the paper's tables next to what is measured, then every pool with its tables and figures.
-
-In:   a ``Reproduction``.
-Out:  report.html (self-contained), report.md with its figures in a folder, results.json with the same numbers.
-"""
+"""Report of a reproduction: the paper's tables with measured values, then every pool with its tables and figures."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence

@@ -349,23 +349,20 @@ class DimensionTable:
 def dimension_table(pools: PoolTable, selectors: Sequence[Selector], bootstrap: Bootstrap) -> DimensionTable | None:
     """Build the table. None if no candidate has a part and none breaks a constraint."""
     source: Source = "labels" if pools.dimensions else "constraint penalties of parsed candidates"
-    parts = _labelled_parts if source == "labels" else _penalties
-    columns, of_greedy = parts(pools), {} if pools.greedy is None else parts(pools.greedy)
-    names = list(dict.fromkeys([*columns, *of_greedy]))
+    parts = {id(among): _parts(among, source) for among in (pools, pools.greedy) if among is not None}
+    names = list(dict.fromkeys(name for columns in parts.values() for name in columns))
     if source != "labels":
         names.sort()
     if not names:
         return None
-    greedy = pools if pools.greedy is None else pools.greedy
-    has_values = {
-        name: (pools.any(~np.isnan(columns[name])) if name in columns else False)
-        | (greedy.any(~np.isnan(of_greedy[name])) if name in of_greedy else False)
-        for name in names
-    }
+    has_values = {name: np.zeros(pools.num_pools, dtype=bool) for name in names}
+    for among in filter(None, (pools, pools.greedy)):
+        for name, column in parts[id(among)].items():
+            has_values[name] |= among.any(~np.isnan(column))
     values: dict[str, list[Estimate]] = {name: [] for name in names}
     for selector in selectors:
         among, weights = selector.choices(pools)
-        own = of_greedy if among is pools.greedy else columns
+        own = parts[id(among)]
         of_nothing = 1.0 if source == "labels" and not selector.partial_cover else math.nan
         for name in names:
             chosen = expected(among, weights, own[name]) if name in own else np.full(pools.num_pools, math.nan)
@@ -378,10 +375,9 @@ def dimension_table(pools: PoolTable, selectors: Sequence[Selector], bootstrap: 
     )
 
 
-def _labelled_parts(pools: PoolTable) -> Mapping[str, Floats]:
-    return pools.dimensions
-
-
-def _penalties(pools: PoolTable) -> Mapping[str, Floats]:
-    """Penalty by constraint, shape (R,): 0 if satisfied, NaN if the candidate does not parse."""
+def _parts(pools: PoolTable, source: Source) -> Mapping[str, Floats]:
+    """Parts of the label by name, or the penalty by constraint, shape (R,) each: 0 if satisfied, NaN if the candidate
+    does not parse."""
+    if source == "labels":
+        return pools.dimensions
     return {name: np.where(pools.parsed, np.nan_to_num(column), math.nan) for name, column in pools.broken.items()}

@@ -95,7 +95,7 @@ class Transfer:
 
 
 def transfer(
-    runs: Sequence[ScoredRun], *, title: str, refused: Sequence[RefusedCell] = (), num_bootstrap: int = 2000
+    runs: Sequence[ScoredRun], *, title: str, num_bootstrap: int, refused: Sequence[RefusedCell] = ()
 ) -> Transfer:
     """Build the matrix of the runs. A pair without a run has no cell.
 
@@ -223,9 +223,7 @@ def _named(scorer: str, by: str) -> str:
     return f"{scorer} by {by}"
 
 
-def variant_study(
-    variants: Sequence[ScoredVariant], *, title: str, num_bootstrap: int = 2000, seed: int = 0
-) -> VariantStudy:
+def variant_study(variants: Sequence[ScoredVariant], *, title: str, num_bootstrap: int, seed: int) -> VariantStudy:
     """Measure scorers, the recipe's own one first.
 
     Raises:

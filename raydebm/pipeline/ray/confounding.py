@@ -164,7 +164,7 @@ def _extractor(folder: Path, run: RunDir, recipe: Recipe) -> "FeatureExtractor":
 
     dtype = run.scoring_type(recipe.scorer.dtype)
     tokens = recipe.scorer.micro_batch_tokens
-    return FeatureExtractor.load(folder, device=recipe.scorer.device, dtype=dtype, micro_batch_tokens=tokens)
+    return FeatureExtractor(folder, device=recipe.scorer.device, dtype=dtype, micro_batch_tokens=tokens)
 
 
 def on_the_scorers_node(recipe: Recipe, work: Any) -> Any:

@@ -129,7 +129,9 @@ def probed(make_pool, *, tells_writer, writers="aabb"):
     )
     writer = np.where(pools.is_by("a"), 3.0, -3.0) * tells_writer
     features = random.normal(size=(120, 3)) + np.stack([writer, 6 * pools.correct, np.zeros(120)], axis=1)
-    return {row.target: row for row in probes(pools, np.arange(120), features.astype(np.float32), num_bootstrap=200)}
+    return {
+        row.target: row for row in probes(pools, np.arange(120), features.astype(np.float32), num_bootstrap=200, seed=0)
+    }
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ def test_features_that_say_nothing_guess_the_commonest_writer(make_pool):
         make_pool(*((None, {"generator": name}) for name in "aaab"), problem_id=f"p{index}-") for index in range(10)
     )
 
-    (row,) = probes(pools, np.arange(40), np.zeros((40, 1), np.float32), num_bootstrap=100)
+    (row,) = probes(pools, np.arange(40), np.zeros((40, 1), np.float32), num_bootstrap=100, seed=0)
 
     assert (row.accuracy.value, row.majority, row.lift.value) == (0.75, 0.75, 0.0)
     assert (row.num_classes, row.num_candidates) == (2, 40)
@@ -165,7 +167,7 @@ def test_a_guess_at_the_writer_knows_who_answered_the_problem(make_pool):
         for index, each in enumerate(names)
     )
 
-    (row,) = probes(pools, np.arange(25), np.zeros((25, 1), np.float32), num_bootstrap=100)
+    (row,) = probes(pools, np.arange(25), np.zeros((25, 1), np.float32), num_bootstrap=100, seed=0)
 
     assert row.majority == 1.0
 
@@ -204,7 +206,16 @@ def check(problem, candidate):
 
 def swapped(pools, rewriters):
     return asyncio.run(
-        style_swap(pools, rewriters, source="fancy", scorer=RuleScorer(likes_headings), check=check, num_bootstrap=100)
+        style_swap(
+            pools,
+            rewriters,
+            source="fancy",
+            scorer=RuleScorer(likes_headings),
+            check=check,
+            max_tokens=64,
+            num_bootstrap=100,
+            seed=0,
+        )
     )
 
 

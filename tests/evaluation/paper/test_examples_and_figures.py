@@ -4,8 +4,6 @@ import hand_made
 import pytest
 from hand_made import table_of
 
-from raydebm.config import EvaluationConfig
-from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.paper_cells import Context, paper
 from raydebm.evaluation.paper.reproduction import document, figure_table, reproduction
 from raydebm.evaluation.report.evaluation_report import plates
@@ -28,8 +26,7 @@ def plans(make_pool):
 
 @pytest.fixture(scope="module")
 def trips(make_pool):
-    config = EvaluationConfig(num_bootstrap=100)
-    return hand_made.studied(plans(make_pool), policy=Policy(), config=config, task="travelplanner", name="trips")
+    return hand_made.studied(plans(make_pool), task="travelplanner", name="trips")
 
 
 def row_of(table, label):
@@ -113,8 +110,7 @@ def drawn_titles(make_pool):
         )
         for index in range(8)
     ]
-    config = EvaluationConfig(num_bootstrap=100)
-    study = hand_made.studied(pools, pools, policy=Policy(), config=config, task="gsm8k", name="sums")
+    study = hand_made.studied(pools, pools, task="gsm8k", name="sums")
     matrix = transfer(
         [ScoredRun(source="GSM8K (MB)", target="GSM8K", pools=table_of(pools))], title="Transfer", num_bootstrap=9
     )

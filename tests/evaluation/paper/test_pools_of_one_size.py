@@ -4,8 +4,6 @@ import hand_made
 import pytest
 from hand_made import table_of
 
-from raydebm.config import EvaluationConfig
-from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.reproduction import reproduction
 from raydebm.evaluation.studies.scorers import ScoredVariant, variant_study
 
@@ -36,10 +34,7 @@ def pools(make_pool):
 
 @pytest.fixture(scope="module")
 def studies(pools):
-    config = EvaluationConfig(num_bootstrap=100)
-    return [
-        hand_made.studied(part, policy=Policy(), config=config, task="gsm8k", name=name) for name, part in pools.items()
-    ]
+    return [hand_made.studied(part, task="gsm8k", name=name) for name, part in pools.items()]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +43,7 @@ def compared(pools):
         ScoredVariant(name=name, pools=table_of(part), lambda_=1.0, backbone="b", num_adapters=2, num_parameters=1)
         for name, part in pools.items()
     ]
-    return variant_study(variants, title="Variants", num_bootstrap=100)
+    return variant_study(variants, title="Variants", num_bootstrap=100, seed=0)
 
 
 def cell(reproduced, row, label="tab:single_multi"):

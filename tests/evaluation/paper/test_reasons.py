@@ -2,16 +2,12 @@
 
 import hand_made
 import pytest
-from hand_made import table_of
+from hand_made import cell, table_of
 
-from raydebm.config import EvaluationConfig
-from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.paper_cells import paper
 from raydebm.evaluation.paper.reproduction import reproduction
 from raydebm.evaluation.report.study_tables import transfer_table
 from raydebm.evaluation.studies.scorers import RefusedCell, ScoredRun, transfer
-
-CONFIG = EvaluationConfig(num_bootstrap=100)
 
 
 def small_pools(make_pool, *, members=((0.0, 0.5), (1.0, 1.5)), broken=False, num_problems=4, **fields):
@@ -29,15 +25,11 @@ def small_pools(make_pool, *, members=((0.0, 0.5), (1.0, 1.5)), broken=False, nu
 
 def studied(pools, task, **subject):
     name = subject.pop("name", task)
-    return hand_made.studied(pools, policy=Policy(), config=CONFIG, task=task, name=name, subject=subject)
+    return hand_made.studied(pools, task=task, name=name, subject=subject)
 
 
 def table(reproduced, label):
     return next(table for table in reproduced.tables if table.label == label)
-
-
-def cell(reproduced, label, row, column):
-    return dict(table(reproduced, label).rows)[row][table(reproduced, label).columns.index(column)]
 
 
 @pytest.fixture(scope="module")

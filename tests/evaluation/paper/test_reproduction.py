@@ -6,15 +6,12 @@ import math
 import random
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 import hand_made
 import pytest
-from hand_made import table_of
+from hand_made import cell, table_of
 
-from raydebm.config import EvaluationConfig
-from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.evaluation.paper import reproduction as reproduction_report
 from raydebm.evaluation.paper.reproduction import Reproduction, document, reproduction, write_reproduction
@@ -25,7 +22,6 @@ from raydebm.evaluation.studies.scorers import ScoredRun, transfer
 from raydebm.evaluation.studies.study import StudyResults
 from raydebm.run.directory import RunDir
 
-CONFIG = EvaluationConfig(num_bootstrap=100)
 ADAPTERS = ("a0", "a1", "a2")
 
 
@@ -69,8 +65,6 @@ def studied(make_pool, *, task="knights_knaves", name="puzzles", continuous=Fals
     return hand_made.studied(
         some_pools(make_pool, continuous=continuous, seed=seed),
         some_pools(make_pool, prefix="v", seed=1),
-        policy=Policy(),
-        config=CONFIG,
         task=task,
         name=name,
         adapters=ADAPTERS,
@@ -134,11 +128,6 @@ def report(reproduced, tmp_path_factory):
 @pytest.fixture(scope="module")
 def parts(report):
     return report[2].chapters
-
-
-def cell(reproduced, label, row, column):
-    table = next(table for table in reproduced.tables if table.label == label)
-    return dict(table.rows)[row][table.columns.index(column)]
 
 
 def test_a_measured_cell_stands_beside_the_published_one(reproduced, puzzles):
@@ -206,7 +195,7 @@ def test_a_judge_who_rates_violations_lower_has_a_negative_rank_correlation_with
         )
         for index in range(4)
     ]  # fmt: skip
-    results = hand_made.studied(pools, policy=Policy(), config=CONFIG, task="travelplanner", name="plans")
+    results = hand_made.studied(pools, task="travelplanner", name="plans")
 
     correlation = cell(
         reproduction([results]), "text", "TravelPlanner: judge and violation score, Spearman", "published"
@@ -276,7 +265,7 @@ def test_the_note_says_when_a_scorer_is_repaired_other_than_the_papers(before):
 
 def test_tables_of_data_are_of_the_training_pool(make_pool, puzzles):
     train = some_pools(make_pool, prefix="t", num_problems=12, seed=7)
-    own = hand_made.studied(some_pools(make_pool), policy=Policy(), config=CONFIG, task="knights_knaves", train=train)
+    own = hand_made.studied(some_pools(make_pool), task="knights_knaves", train=train)
     reproduced = reproduction([own])
 
     assert cell(reproduced, "tab:dataset_overview", "K&K", "Train").measured == "12"
@@ -288,7 +277,7 @@ def test_tables_of_data_are_of_the_training_pool(make_pool, puzzles):
 
 def test_with_violation_scores_a_generator_is_measured_by_its_share_of_the_best_quarter(make_pool):
     pools = some_pools(make_pool)
-    own = hand_made.studied(pools, policy=Policy(), config=CONFIG, task="knights_knaves", train=pools)
+    own = hand_made.studied(pools, task="knights_knaves", train=pools)
     share = own.training.accuracy
     own = replace(own, training=replace(own.training, best_quarter={"qwen-2.5-7b": share}))
 
@@ -308,7 +297,7 @@ def test_single_model_columns_are_of_a_run_on_one_generator(make_pool, puzzles):
         )
         for index in range(8)
     ]
-    single = hand_made.studied(pools, policy=Policy(), config=CONFIG, task="knights_knaves", name="one generator")
+    single = hand_made.studied(pools, task="knights_knaves", name="one generator")
 
     measured = cell(reproduction([puzzles, single]), "tab:kk_difficulty", "2 people", "Single-model EBM")
     absent = cell(reproduction([puzzles]), "tab:kk_difficulty", "2 people", "Single-model EBM")
@@ -323,7 +312,7 @@ def test_a_task_with_choices_has_their_number_and_the_chance_of_guessing(make_po
         return replace(pool, problem=replace(pool.problem, data={"choices": ["x"] * count}))
 
     subsets = (("a", "murder mysteries", 2), ("b", "team allocation", 3), ("c", "team allocation", 2))
-    stories = hand_made.studied([asked(*each) for each in subsets], policy=Policy(), config=CONFIG, task="musr")
+    stories = hand_made.studied([asked(*each) for each in subsets], task="musr")
     reproduced = reproduction([stories])
 
     assert cell(reproduced, "tab:musr_subsets", "Murder mysteries", "n choices").measured == "2"
@@ -342,8 +331,7 @@ def test_a_single_shot_model_fills_the_papers_row_of_it(make_pool):
         )
         for index in range(4)
     ]
-    policy = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5)
-    results = hand_made.studied(pools, policy=policy, config=CONFIG, task="knights_knaves", name="puzzles")
+    results = hand_made.studied(pools, task="knights_knaves", name="puzzles")
 
     opus = cell(reproduction([results]), "tab:main_results", "Claude Opus 4.6", "K&K")
 
@@ -360,8 +348,7 @@ def test_another_model_of_a_family_does_not_fill_the_papers_row(make_pool, other
         )
         for index in range(4)
     ]
-    policy = Policy(lambda_=1.0, theta_sigma=0.8, theta_abstain=1.5)
-    results = hand_made.studied(pools, policy=policy, config=CONFIG, task="knights_knaves", name="puzzles")
+    results = hand_made.studied(pools, task="knights_knaves", name="puzzles")
     reproduced = reproduction([results])
 
     rows = ("Claude Opus 4.6", "Claude Sonnet 4.6", "Qwen-72B-Instruct")
@@ -391,34 +378,12 @@ def test_nothing_or_one_name_twice_is_an_error(puzzles):
         reproduction([puzzles, puzzles])
 
 
-class Page(HTMLParser):
-    """Collects what a page would load from elsewhere, its anchors and where its links go."""
-
-    def __init__(self):
-        super().__init__()
-        self.outside, self.anchors, self.links = [], set(), set()
-
-    def handle_starttag(self, tag, attrs):
-        values = dict(attrs)
-        if tag in {"script", "link", "iframe"}:
-            self.outside.append(tag)
-        for name in ("src", "href", "xlink:href"):
-            value = values.get(name)
-            if value and not value.startswith(("#", "data:")):
-                self.outside.append(value)
-        if tag == "section" and "id" in values:
-            self.anchors.add(values["id"])
-        if tag == "a":
-            self.links.add(values["href"].removeprefix("#"))
-
-
 def test_the_page_stands_alone_and_its_contents_lead_somewhere(report, parts):
     text = report[2].html()
-    page = Page()
-    page.feed(text)
+    anchors, links = (set(re.findall(pattern, text)) for pattern in (r'<section id="([^"]+)"', r'<a href="#([^"]+)"'))
 
-    assert page.outside == []
-    assert page.links == page.anchors == {"paper", "figures", "across", "pool-1", "pool-2", "section-1"}
+    assert not re.search(r"<(?:script|link|iframe)|(?:src|href)=.(?!#|data:)", text)
+    assert links == anchors == {"paper", "figures", "across", "pool-1", "pool-2", "section-1"}
     assert "Made &lt;up&gt; for a test." in text
     assert text.count("<svg") == sum(len(part.plates) for part in parts)
 
@@ -448,7 +413,7 @@ def test_files_are_written_and_markdown_points_to_its_figures(report):
 
 
 def test_pools_without_energies_or_answers_are_studied_by_what_remains(make_pool):
-    plain = hand_made.studied([make_pool((1, {}), (0, {}))], policy=Policy(), config=CONFIG, task="gsm8k")
+    plain = hand_made.studied([make_pool((1, {}), (0, {}))], task="gsm8k")
 
     reproduced = reproduction([plain])
 
@@ -493,8 +458,11 @@ def test_a_transferred_cell_of_the_paper_is_by_mu_alone_with_e_beside_it(make_po
         ),
         lambda study, matrix: figures.transfer_figure(matrix),
         lambda study, matrix: figures.pick_figure({"a": {"g": 1.0}}, share_of_correct={"g": 0.5, "h": 0.5}),
+        lambda study, matrix: figures.selector_figure(study.evaluation.rows),
+        lambda study, matrix: figures.pass_at_n_figure(study.evaluation.pass_at_n),
+        lambda study, matrix: figures.triage_figure(study.evaluation.picks, theta_sigma=0.1, theta_abstain=9.0),
     ],
-    ids=["ensemble", "pool-size", "terms", "ridges", "reliability", "transfer", "picks"],
+    ids=["ensemble", "pools", "terms", "ridges", "reliability", "transfer", "picks", "selectors", "pass@n", "triage"],
 )
 def test_figures_are_drawn_within_the_page(plans, matrix, draw):
     figure = draw(plans, matrix)
@@ -555,7 +523,7 @@ def test_any_pools_can_be_studied(make_pool, seed):
             )
         return drawn_pools
 
-    study = hand_made.studied(pools("t"), pools("v"), policy=Policy(), config=CONFIG, task="knights_knaves", name="n")
+    study = hand_made.studied(pools("t"), pools("v"), task="knights_knaves", name="n")
 
     json.dumps(reproduction([study]).to_json(), allow_nan=False)
     assert StudyResults.from_json(json.loads(json.dumps(study.to_json(), allow_nan=False))) == study

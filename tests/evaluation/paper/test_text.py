@@ -4,15 +4,11 @@ import hand_made
 import pytest
 from hand_made import table_of
 
-from raydebm.config import EvaluationConfig
-from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.paper_cells import paper
 from raydebm.evaluation.paper.reproduction import reproduction
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.scorers import ScoredRun, transfer
 from raydebm.evaluation.studies.study import Fit
-
-CONFIG = EvaluationConfig(num_bootstrap=100)
 
 
 def pools_of(make_pool, *, right=0.0, wrong=1.0):
@@ -30,7 +26,7 @@ def pools_of(make_pool, *, right=0.0, wrong=1.0):
 
 
 def studied(pools, task, *, name="run", train=(), **subject):
-    return hand_made.studied(pools, policy=Policy(), config=CONFIG, task=task, name=name, subject=subject, train=train)
+    return hand_made.studied(pools, task=task, name=name, subject=subject, train=train)
 
 
 def claim(given, row, **others):

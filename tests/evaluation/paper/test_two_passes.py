@@ -5,7 +5,6 @@ from dataclasses import replace
 import hand_made
 import pytest
 
-from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.reproduction import reproduction
 from raydebm.evaluation.report.evaluation_report import plates
@@ -64,7 +63,7 @@ def walked(make_pool, make_item):
 def studied(walked, *, name, policy=PAPER):
     pools, outcomes, labels = walked
     return hand_made.studied(
-        pools, policy=policy, config=EvaluationConfig(num_bootstrap=100), task="knights_knaves", name=name,
+        pools, policy=policy, task="knights_knaves", name=name,
         outcomes=outcomes, labels=labels,
     )  # fmt: skip
 

@@ -4,15 +4,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from hand_made import table_of
+from hand_made import evaluated
 
-from raydebm.config import EvaluationConfig
-from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import Promise
 from raydebm.evaluation.report.evaluation_report import document
 from raydebm.evaluation.report.evaluation_tables import facts, lead, main_rows, main_table, selector_table, sentences
 from raydebm.evaluation.results.entries import LoopSummary
-from raydebm.evaluation.results.evaluation import EvaluationInputs, TextsRead, evaluate
+from raydebm.evaluation.results.evaluation import TextsRead
 from raydebm.evaluation.stats.intervals import Estimate
 
 
@@ -26,10 +24,7 @@ def evaluation(make_pool):
             problem_id="two",
         ),
     ]
-    config = EvaluationConfig(num_bootstrap=100)
-    return evaluate(
-        EvaluationInputs(pools=table_of(pools), policy=Policy(), config=config, task="toy", adapters=("a0", "a1"))
-    )
+    return evaluated(pools, adapters=("a0", "a1"))
 
 
 def certified(max_error, coverage):
@@ -99,8 +94,7 @@ def test_a_run_without_prices_says_so(evaluation):
 
 def test_an_answer_costs_what_its_pool_costs_at_recorded_prices(make_pool):
     pool = make_pool((1, {"members": (0.0,), "cost_usd": 0.002}), (0, {"members": (1.0,), "cost_usd": 0.003}))
-    given = {"policy": Policy(), "config": EvaluationConfig(num_bootstrap=100), "task": "toy", "adapters": ("a0",)}
-    priced = evaluate(EvaluationInputs(pools=table_of([pool]), **given))
+    priced = evaluated([pool], adapters=("a0",))
 
     assert dict(facts(priced))["cost"] == "an answer $0.005 at recorded prices"
     assert dict(facts(replace(priced, paid_usd=2.0)))["cost"] == "this run cost $2.00, an answer $0.005"

@@ -3,12 +3,11 @@
 import re
 from dataclasses import replace
 
+import hand_made
 import pytest
 from hand_made import table_of
 
-from raydebm.config import EvaluationConfig
 from raydebm.decision.calibration.profile_choice import ProfileTest
-from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import DecisionStudy, Promise
 from raydebm.evaluation.certainty.reliability import CalibrationError, Reliability
 from raydebm.evaluation.certainty.signals import SignalRow
@@ -17,7 +16,7 @@ from raydebm.evaluation.report.document import decimal, markdown_table, number, 
 from raydebm.evaluation.report.study_tables import study_tables, variant_tables
 from raydebm.evaluation.results.energy_metrics import EnergyMeasureRow, EnsembleTheory
 from raydebm.evaluation.results.entries import DifficultyRow
-from raydebm.evaluation.results.evaluation import EvaluationInputs, TextsRead, evaluate
+from raydebm.evaluation.results.evaluation import TextsRead
 from raydebm.evaluation.stats.intervals import NOTHING, Estimate
 from raydebm.evaluation.stats.significance import Comparison
 from raydebm.evaluation.studies.scorers import Selected, VariantRow, VariantStudy
@@ -38,8 +37,7 @@ def row(table, name):
 
 
 def evaluated(*pools, **options):
-    given = {"policy": Policy(), "config": EvaluationConfig(num_bootstrap=100), "task": "toy", "adapters": ("a0", "a1")}
-    return evaluate(EvaluationInputs(pools=table_of(pools), **given | options))
+    return hand_made.evaluated(pools, **{"adapters": ("a0", "a1")} | options)
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +224,7 @@ def test_the_theory_of_the_ensemble():
 def test_tables_of_a_study(plain, make_pool):
     """One pool of 2: right and wrong, lambda 1; both adapters are right."""
     pool = table_of([make_pool((1, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 1.0), "penalty": 1.0}))])
-    results = study(evaluated_table(pool), pool)
+    results = study(hand_made.evaluated(pool, adapters=("a0", "a1")), pool)
     by_title = {table.title: table for table in study_tables(results)}
 
     assert row(by_title["Ensemble size (K)"], "2")[:5] == ("2", "1 of 1", "100.0", "100.0", "100.0 - 100.0")
@@ -239,11 +237,6 @@ def test_tables_of_a_study(plain, make_pool):
     assert [each[1] for each in cells(by_title["The two terms"])] == ["1", "100.0", "100.0", "0.0"]
     assert row(by_title["The pool"], "candidates per problem")[1] == "2"
     assert row(by_title["The pool"], "problems with correct and incorrect ones, %")[1] == "100.0"
-
-
-def evaluated_table(pool):
-    config = EvaluationConfig(num_bootstrap=100)
-    return evaluate(EvaluationInputs(pools=pool, policy=Policy(), config=config, task="toy", adapters=("a0", "a1")))
 
 
 def test_variants_without_violations_have_no_such_columns():

@@ -390,7 +390,7 @@ def test_one_run_twice_is_an_error(make_pool):
     run = ScoredRun(source="A", target="T", pools=table_of(scored(make_pool, (1.0, 1.0))))
 
     with pytest.raises(ValueError, match="same source and target"):
-        transfer([run, run], title="t")
+        transfer([run, run], title="t", num_bootstrap=1)
 
 
 def test_a_training_pool_by_generator(make_pool):

@@ -3,8 +3,6 @@
 import pytest
 from hand_made import studied, table_of
 
-from raydebm.config import EvaluationConfig
-from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.reproduction import reproduction
 from raydebm.evaluation.report.study_tables import variant_tables
 from raydebm.evaluation.studies.scorers import ScoredRun, ScoredVariant, transfer, variant_study
@@ -38,7 +36,7 @@ def scored(name, pools, **changes):
 @pytest.fixture(scope="module")
 def compared(several, single):
     alone = scored("alone", single, num_adapters=1, num_parameters=500)
-    return variant_study([scored("whole", several), alone], title="Variants", num_bootstrap=100)
+    return variant_study([scored("whole", several), alone], title="Variants", num_bootstrap=100, seed=0)
 
 
 def test_each_scorer_is_judged_on_its_own_candidates(compared):
@@ -60,12 +58,12 @@ def test_the_difference_is_paired_over_the_problems(compared):
 
 def test_a_scorer_of_one_generator_is_compared_with_those_of_several_that_have_as_many_candidates(several, single):
     rows = [scored("first", several), scored("two", several), scored("one", single)]
-    study = variant_study(rows, title="", num_bootstrap=100)
+    study = variant_study(rows, title="", num_bootstrap=100, seed=0)
     assert study.comparison("one", "two", "E").difference.value == -0.75
 
 
 def test_a_variant_on_fewer_problems_is_compared_on_these(several, single):
-    study = variant_study([scored("whole", several), scored("alone", single[:4])], title="", num_bootstrap=100)
+    study = variant_study([scored("whole", several), scored("alone", single[:4])], title="", num_bootstrap=100, seed=0)
     assert study.comparison("alone", "whole", "E").difference.n == 4
 
 
@@ -75,15 +73,14 @@ def test_how_much_of_sigma_moves_with_the_constraint(make_pool):
         make_pool((1, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 3.0), "penalty": 1.0}), problem_id=f"p{index}")
         for index in range(4)
     ]
-    (row,) = variant_study([scored("whole", pools)], title="", num_bootstrap=100).rows
+    (row,) = variant_study([scored("whole", pools)], title="", num_bootstrap=100, seed=0).rows
     assert row.constraint_share.value == pytest.approx(0.5)
 
 
 @pytest.fixture(scope="module")
 def reproduced(several, single, compared):
-    config = EvaluationConfig(num_bootstrap=100)
     studies = [
-        studied(pools, policy=Policy(), config=config, task="gsm8k", name=name, subject={"backbone": "b"})
+        studied(pools, task="gsm8k", name=name, subject={"backbone": "b"})
         for name, pools in (("whole", several), ("alone", single))
     ]
     runs = [
@@ -115,7 +112,7 @@ def test_tables_of_one_generator_and_several_are_filled(reproduced, label, row, 
 
 
 def test_without_a_scorer_of_one_generator_the_cells_say_what_makes_one(several):
-    whole = studied(several, policy=Policy(), config=EvaluationConfig(num_bootstrap=100), task="gsm8k", name="whole")
+    whole = studied(several, task="gsm8k", name="whole")
     absent = cell(reproduction([whole]), "tab:cross_pool", "Single-train, single-test")
     assert absent.measured is None
     assert "a variant with one of the recipe's `generators` makes one" in absent.reason
