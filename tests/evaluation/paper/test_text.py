@@ -1,11 +1,14 @@
 """Figures that the paper states in its text."""
 
+from dataclasses import replace
+
 import hand_made
 import pytest
 from hand_made import table_of
 
 from raydebm.evaluation.paper.paper_cells import paper
 from raydebm.evaluation.paper.reproduction import reproduction
+from raydebm.evaluation.results.entries import DifficultyRow
 from raydebm.evaluation.stats.intervals import Estimate
 from raydebm.evaluation.studies.scorers import ScoredRun, transfer
 from raydebm.evaluation.studies.study import Fit
@@ -38,7 +41,8 @@ def claim(given, row, **others):
 def given(make_pool):
     """Scorers of three tasks; TACO's also repaired, which then selects what is wrong."""
     pools, fit = pools_of(make_pool), Fit(num_usable=12, num_pairs=90, losses=(0.3, 0.251), num_epochs=(3, 5))
-    train = [make_pool((1, {}), (1, {}), problem_id="all right"), make_pool((1, {}), (0, {}), problem_id="mixed")]
+    train = [make_pool((1, {}), (1, {}), problem_id=name) for name in ("all right", "all right, too")]
+    train.append(make_pool((1, {}), (0, {}), problem_id="mixed"))
     found = {
         "wrong selections of the favourite with a right alternative": Estimate(value=2.0, low=None, high=None, n=7)
     }
@@ -59,7 +63,7 @@ def given(make_pool):
         ("GSM8K: lowest validation losses", "0.251-0.3"),
         ("GSM8K: epochs of the adapters", "3-5"),
         ("GSM8K (DeBERTa): epochs of the adapters", "3-5"),
-        ("GSM8K: training problems with correct candidates alone", "1"),
+        ("GSM8K: training problems with correct candidates alone", "2"),
         ("TACO (pre-DFR): gap between generators", "5.00"),
         ("TACO (pre-DFR): always the favourite generator", "100.0 [39.8, 100.0], n=4"),
         ("TACO (pre-DFR): wrong selections of the favourite with a right alternative", "2 of 7"),
@@ -112,3 +116,21 @@ def test_without_a_repair_there_is_no_change_by_it(make_pool):
     before = studied(pools_of(make_pool), "taco")
 
     assert "no run with a repaired scorer" in claim([before], "TACO (DFR): change on HARD problems").reason
+
+
+def test_the_change_by_two_passes_is_of_the_groups_of_one_generator(make_pool):
+    """By two passes 0.5 to 0.75 and 0.5 to 0.25 with 2 and 4 people; 5 are not asked for."""
+
+    def group(people, once, twice):
+        shares = {"energy (paper)": once, "all passes": twice}
+        estimates = {name: Estimate(value=share, low=None, high=None, n=4) for name, share in shares.items()}
+        return DifficultyRow(difficulty=f"{people} people", num_problems=4, pass_at_1=estimates, mean_violation={})
+
+    pools = [make_pool((1, {"members": (0.0,), "generator": "qwen"}))]
+    single = studied(pools, "knights_knaves", name="qwen")
+    rows = (group(2, 0.5, 0.75), group(4, 0.5, 0.25), group(5, 0.0, 1.0))
+    single = replace(single, evaluation=replace(single.evaluation, difficulties=rows))
+
+    shown = claim([single], "K&K: change by two passes of one generator, 2 to 4 people")
+
+    assert (shown.measured, shown.reason) == ("-25.0 to +25.0 pp", "qwen")

@@ -93,6 +93,7 @@ def test_figures_by_hand(make_pool):
     assert (paper.pass_at_1.value, chance.pass_at_1.value, bound.pass_at_1.value) == (0.5, 0.375, 1.0)
     assert paper.gap_closed.value == pytest.approx((0.5 - 0.375) / (1 - 0.375))
     assert chance.paper_minus.value == pytest.approx(0.125)
+    assert evaluation.title == evaluation.task == "toy"
 
 
 def test_fewer_energies_than_names_are_not_given_wrong_names(pools):
