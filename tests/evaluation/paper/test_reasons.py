@@ -152,7 +152,10 @@ def test_the_papers_version_comes_before_another_one(make_pool):
 def test_a_column_of_taco_names_its_constraint(make_pool, label, broken, words):
     programs = studied(small_pools(make_pool, broken=broken), "taco", name="programs")
 
-    assert words in table(reproduction([programs]), label).note
+    note = table(reproduction([programs]), label).note
+
+    assert words in note
+    assert "scorer on an unnamed backbone" in note
 
 
 def test_a_sweep_names_the_scorer_before_its_repair(make_pool):
@@ -286,3 +289,11 @@ def test_groups_that_the_first_pool_lacks_come_from_another_pool_of_the_task(mak
     assert [(each.measured is not None, each.reason) for each in cells] == [
         (True, ""), (True, "of large"), (False, "the pool has no group '6 people'"),
     ]  # fmt: skip
+
+
+def test_a_pool_of_several_generators_needs_no_scorer_of_one(questions):
+    reproduced = reproduction([questions])
+
+    both = cell(reproduced, "tab:cross_pool", "Multi-train, multi-test", "GSM8K")
+    assert both.estimate == questions.evaluation.row("energy (paper)").pass_at_1
+    assert "a variant with one" in cell(reproduced, "tab:cross_pool", "Single-train, single-test", "GSM8K").reason

@@ -148,6 +148,8 @@ def test_where_there_is_a_violation_score_it_decides():
     assert row.by_seed == (pytest.approx(0.2), pytest.approx(0.1))
     assert row.gap_closed.value == pytest.approx(0.35 / 0.4)
     assert summary.row("random").paper_minus.value == pytest.approx(0.35)
+    shown = {row[0]: row[1:-1] for row in training_tables(summary)[0].rows}
+    assert [cell.partition(" ")[0] for cell in shown["random"]] == ["0.500", "0.0", "0.000", "0.0", "+0.350"]
 
 
 @pytest.mark.parametrize(
