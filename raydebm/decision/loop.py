@@ -63,8 +63,11 @@ async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
         passes_left = 0 if sampled.lost or is_spent else policy.max_passes - pass_index
         decided = decide_pool(pool, passes_left=passes_left, policy=policy)
         again = decided.decision is Decision.REGENERATE
+        feedback = None
         if again:
-            messages = feedback_messages(parts.task, problem, decided.best or exemplar(pool))
+            quoted = decided.best or exemplar(pool)
+            messages = feedback_messages(parts.task, problem, quoted)
+            feedback = None if quoted is None else messages[-1]["content"]
         record = PassRecord(
             pass_index=pass_index,
             num_requested=sampled.num_requested,
@@ -73,7 +76,7 @@ async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
             sigma=decided.signal,
             penalty=decided.penalty,
             decision=decided.decision,
-            feedback=_last_words(messages) if again else None,
+            feedback=feedback,
             confidence=decided.confidence,
             stop=sampled.stop,
         )
@@ -132,10 +135,3 @@ async def _sample(
     return _SampledPass(
         candidates=candidates, num_requested=len(candidates) + num_cancelled, num_failed=num_failed, stop=stop
     )
-
-
-def _last_words(messages: tuple[Message, ...] | None) -> str | None:
-    """User turn with the feedback, at the end of the chat. None if the first chat is repeated."""
-    if messages is None or len(messages) < 2 or messages[-2]["role"] != "assistant":
-        return None
-    return messages[-1]["content"]

@@ -94,6 +94,7 @@ def test_a_problems_own_candidates_count_in_neither_of_its_skills():
     skills = LabelledTable.of(FOUR).skills(ALL)
 
     assert skills[0] == pytest.approx(logit((1 + 50 * sigmoid(logit(ada) + level)) / 51) - level)
+    assert skills[6] == pytest.approx(logit((2 + 10 * 3.5 / 9) / 13))  # p4, of no kind: ada on the other three
 
 
 def test_a_problems_own_labels_do_not_say_how_difficult_its_kind_is():

@@ -92,6 +92,8 @@ def test_reach_counts_new_answers():
     # Nothing seen yet, strength alpha = 1: both samples are one new answer with probability 1/2, its share is then 2/3.
     reach = reach_probability((), none=1.0, strength=1.0, remaining=2, threshold=0.6)
     assert reach == pytest.approx(1 / 2)
+    # The only sample is a new answer, whose share is then 1/2.
+    assert reach_probability((), none=1.0, strength=1.0, remaining=1, threshold=0.5) == pytest.approx(1.0)
 
 
 def test_a_certain_answer_has_reached():
