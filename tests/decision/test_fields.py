@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -191,9 +192,7 @@ def test_pools_with_too_many_fields_have_no_fit():
 def test_problems_without_labelled_fields_do_not_count():
     rng = np.random.default_rng(0)
     pools = [simulated(number, rng) for number in range(20)]
-    bare = [
-        LabelledPool(problem_id=f"b{each.problem_id}", candidates=each.candidates, worth=each.worth) for each in pools
-    ]
+    bare = [replace(each, problem_id=f"b{each.problem_id}", fields=[{}] * len(each.candidates)) for each in pools]
 
     problems = LabelledProblems(pools=[*pools, *bare], task="t", outcome="correct")
     fit = fit_policy(problems, base=Policy(max_passes=1), config=DecisionConfig(max_field_error=0.5))
