@@ -123,7 +123,7 @@ def _serve() -> None:
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     sys.stdin.readline()
-    print(json.dumps({"ready": True}), file=replies, flush=True)
+    print("{}", file=replies, flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         problem, candidate = PROBLEM.record(request["problem"]), CANDIDATES.record(request["candidate"])

@@ -41,6 +41,12 @@ def test_softmax_over_answers_and_none():
     assert beliefs.none == pytest.approx(1 / 2)
 
 
+def test_of_equally_probable_answers_the_one_of_the_lowest_energy_is_best():
+    pool = [scored("a", "A", (1.0,)), scored("b", "A", (1.0,)), scored("c", "B", (0.0,)), scored("d", "B", (9.0,))]
+
+    assert [belief.cluster.key for belief in VOTES.beliefs(pool).beliefs] == ["B", "A"]
+
+
 def test_the_weight_of_none_takes_from_every_answer():
     posterior = replace(VOTES, context_weights={"none": math.log(3)})
 

@@ -108,6 +108,13 @@ def test_what_is_not_scored_in_time_is_left_out(decide):
     assert outcome.pool[1].candidate.error == "it was not checked and scored by the deadline of 1000 ms"
 
 
+def test_a_request_that_waited_has_less_time_left(run_virtually):
+    async def left():
+        return Deadline.starting_now(1000, spent_s=0.25).left_s()
+
+    assert run_virtually(left()) == 0.75
+
+
 def test_a_second_pass_ends_at_the_same_deadline(decide):
     outcome, ended_s, begun_at = decide([(0.1, "a", "41!1", SURE)], [(0.4, "b", "42", SURE)], scoring_s=0.3)
 
