@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 46_880,
     "modules": 272,
-    "test lines": 36_600,
+    "test lines": 36_610,
     "benchmark lines": 2_400,
     "client lines": 410,
     "document lines outside docs/log": 5_880,
