@@ -26,8 +26,8 @@ from raydebm.decision.evidence.fitting import LabelledPool, LabelledTable, compe
 from raydebm.decision.evidence.measuring import terms_about
 from raydebm.decision.evidence.posterior import Competition
 from raydebm.decision.evidence.profiles import winners
-from raydebm.decision.groups import Floats
 from raydebm.decision.policy import Policy
+from raydebm.decision.table import Floats
 from raydebm.pipeline.context import TEST
 from raydebm.pipeline.pools import evaluated_pools
 from raydebm.pipeline.runner import Pipeline

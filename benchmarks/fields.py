@@ -20,11 +20,11 @@ from raydebm.config import DecisionConfig
 from raydebm.decision.calibration.field_fit import FieldFit
 from raydebm.decision.calibration.policy_fit import LabelledProblems, fit_policy
 from raydebm.decision.evidence.fitting import LabelledPool, competition_of
-from raydebm.decision.groups import Floats
 from raydebm.decision.policy import Policy
+from raydebm.decision.table import Floats
+from raydebm.identity import text_key
 from raydebm.records import ConstraintReport, ScoredCandidate, Verdict
 from raydebm.run.directory import RunDir
-from raydebm.scorer.pairs import text_key
 from raydebm.tasks import task_of
 
 Places = NDArray[np.intp]

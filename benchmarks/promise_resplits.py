@@ -27,8 +27,8 @@ from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy
 from raydebm.decision.evidence.fitting import LabelledPool, LabelledTable
 from raydebm.decision.evidence.profiles import winners
-from raydebm.decision.groups import Floats
 from raydebm.decision.policy import Policy
+from raydebm.decision.table import Floats
 from raydebm.errors import PoolError
 from raydebm.identity import content_id
 from raydebm.pipeline.context import TEST

@@ -27,6 +27,11 @@ def content_id(*parts: object, length: int = 20) -> str:
     return digest.hexdigest()[:length]
 
 
+def text_key(prompt: str) -> str:
+    """Key of equal problems: the text without differences in case and whitespace."""
+    return " ".join(prompt.split()).casefold()
+
+
 def share_of(*parts: object) -> float:
     """A number in [0, 1) from the parts, to choose a fixed share of things."""
     return int(content_id(*parts, length=12), 16) / 16**12

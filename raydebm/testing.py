@@ -9,8 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from raydebm.decision.evidence.reference import PLAIN, Reference
-from raydebm.decision.evidence.terms import Term, TermInputs
+from raydebm.decision.evidence.terms import PLAIN, Reference, Term, TermInputs
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.selectors import Weights

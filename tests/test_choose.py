@@ -14,7 +14,7 @@ import raydebm
 from raydebm.choose import Chooser, best_of
 from raydebm.config import parse_recipe
 from raydebm.decision.evidence.posterior import Posterior
-from raydebm.decision.evidence.reference import Author, Kind, Reference
+from raydebm.decision.evidence.terms import Author, Kind, Reference
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import redecide
 from raydebm.decision.sampling.checks import check_candidate

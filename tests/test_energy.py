@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import raydebm
-from raydebm.energy import total_energies, total_energy
+from raydebm.records import total_energies, total_energy
 
 NUMBERS = st.floats(-1e6, 1e6)
 

@@ -6,7 +6,6 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from raydebm.config.section import MOST_SAMPLES, PathName, SampleCount, Section
 from raydebm.errors import without_credentials
-from raydebm.records import Sampling
 
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
 
@@ -173,9 +172,3 @@ class GenerationConfig(Section):
     waves: tuple[SampleCount, ...] | None = Field(None, min_length=1)
     """Sizes of the waves in which each problem is sampled, over all generators; the last size repeats. Sampling ends
     when the remaining candidates could hardly change the vote (docs/decision.md). Default: all candidates at once."""
-
-    def sampling(self, *, max_tokens: int, greedy: bool = False) -> Sampling:
-        """Settings of one request; a greedy one has temperature 0."""
-        if greedy:
-            return Sampling(temperature=0.0, top_p=1.0, max_tokens=max_tokens)
-        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=max_tokens)

@@ -32,9 +32,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from raydebm.decision.evidence.posterior import Belief
-from raydebm.decision.evidence.reference import Reference
-from raydebm.decision.evidence.terms import MAX_Z
-from raydebm.decision.groups import Floats, Ints, sigmoid
+from raydebm.decision.evidence.terms import MAX_Z, Reference
+from raydebm.decision.table import Floats, Ints, sigmoid
 from raydebm.records import FieldBelief, ScoredCandidate
 from raydebm.tasks.fields import MAX_FIELDS, kind_of_field
 

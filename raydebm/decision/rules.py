@@ -11,7 +11,7 @@ from raydebm.config.decision import Signal
 from raydebm.decision.evidence.measuring import term_in_words
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.evidence.profiles import ranked
-from raydebm.decision.evidence.reference import PLAIN
+from raydebm.decision.evidence.terms import PLAIN
 from raydebm.decision.fields import UNFITTED, field_beliefs
 from raydebm.decision.policy import Policy
 from raydebm.records import Decision, FieldBelief, ScoredCandidate
@@ -89,7 +89,9 @@ class PoolDecision:
 def decide_pool(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> PoolDecision:
     """Select from a pool and decide about the selection. The reason is one sentence with the compared numbers."""
     if policy.rule == "posterior" and policy.posterior is not None:
-        beliefs = ranked(policy.profile, policy.posterior.beliefs(pool), policy.posterior)
+        by_probability = policy.posterior.beliefs(pool)
+        is_plain = policy.profile == "posterior"
+        beliefs = by_probability.beliefs if is_plain else ranked(policy.profile, by_probability, policy.posterior)
         decided = _decide_by_beliefs(pool, beliefs, passes_left=passes_left, policy=policy)
     else:
         decided = _decide_by_sigma(pool, passes_left=passes_left, policy=policy)

@@ -14,8 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from raydebm.decision.groups import Bools, Floats, Ints, ratio
-from raydebm.decision.table import PoolTable
+from raydebm.decision.table import Bools, Floats, Ints, PoolTable, ratio
 from raydebm.evaluation.stats.effects import comparable, generator_effects
 from raydebm.extensions import load_extensions
 

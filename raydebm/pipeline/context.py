@@ -6,14 +6,15 @@ from functools import cached_property, partial
 from typing import Any, Final
 
 from raydebm.config import Recipe, RecordedGenerator
-from raydebm.generators.passes import PassRequests, RequestsByProblem
 from raydebm.generators.pool_files import Pool, read_pool_file
+from raydebm.generators.requests import PassRequests, RequestsByProblem
+from raydebm.identity import text_key
 from raydebm.records import Gold, Problem
 from raydebm.run.addresses import resolved
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import basis
 from raydebm.run.stages import REPAIRED, StageName
-from raydebm.scorer.pairs import held_out, split_problems, text_key
+from raydebm.scorer.pairs import held_out, split_problems
 from raydebm.tasks import task_of
 from raydebm.tasks.base import Task
 

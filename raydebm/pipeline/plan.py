@@ -8,9 +8,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from raydebm.config import Recipe
-from raydebm.generators.passes import PassRequests
 from raydebm.generators.recorded import PoolGenerator, recorded_generators
-from raydebm.generators.requests import CostEstimate, estimate_cost
+from raydebm.generators.requests import CostEstimate, PassRequests, estimate_cost
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.pools import default_policy
 from raydebm.pipeline.stages.problems import answerable, load_problems

@@ -12,7 +12,7 @@ from random import Random
 from raydebm.config import PairsConfig, Recipe
 from raydebm.config.scorer import POSITIVE_FRAC
 from raydebm.errors import ConfigError, PoolError
-from raydebm.identity import content_id, seed_for
+from raydebm.identity import content_id, seed_for, text_key
 from raydebm.records import Candidate, Label, Pair, Problem, Verdict
 from raydebm.run.tables import SplitProblem, pools_of
 from raydebm.tasks.base import TaskDefaults
@@ -63,11 +63,6 @@ def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str
         sizes[smallest] += len(ids)
         fold_of |= dict.fromkeys(ids, smallest)
     return fold_of
-
-
-def text_key(prompt: str) -> str:
-    """Key of equal problems: the text without differences in case and whitespace."""
-    return " ".join(prompt.split()).casefold()
 
 
 def by_text(prompts: Mapping[str, str]) -> list[list[str]]:

@@ -40,8 +40,7 @@ from raydebm.errors import (
     ServiceError,
     as_service_error,
 )
-from raydebm.generators.passes import PassRequests
-from raydebm.generators.requests import unanswered
+from raydebm.generators.requests import PassRequests, unanswered
 from raydebm.identity import content_id
 from raydebm.records import (
     Candidate,
@@ -931,7 +930,7 @@ class TriageService:
             source=Source(context, backend, activity, deadline),
             checker=judges,
             scorer=judges,
-            baselines=judges if bundle.recipe.evidence else None,
+            baselines=judges if bundle.has_evidence else None,
             observer=activity,
             deadline=deadline,
         )

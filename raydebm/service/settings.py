@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -302,6 +303,8 @@ class Bundle:
     """Further runs behind the same address, by task. They have no others themselves."""
     reasoning: Reasoning = "answer"
     """Handling of a candidate's thinking in scoring, as in training."""
+    has_evidence: bool = False
+    """True if baselines are evidence."""
 
     @property
     def ledger_file(self) -> str | None:
@@ -363,12 +366,17 @@ class Bundle:
         Raises:
             ServiceError: 400 for more candidates of a pass than allowed.
         """
-        policy = within_ceilings(policy, operators=operators or policy, ceilings=self.limits.request)
-        return policy if self.max_deadline_s is None else policy.within(round(1000 * self.max_deadline_s))
+        return _served(policy, operators or policy, self.limits.request, self.max_deadline_s)
 
     def generator_configs(self) -> tuple[GeneratorConfig, ...]:
         """The recipe's sections of the served generators."""
         return tuple(config for config in self.recipe.generators if config.name in self.generators)
+
+
+@lru_cache(maxsize=64)
+def _served(policy: Policy, operators: Policy, ceilings: Ceilings, max_deadline_s: float | None) -> Policy:
+    policy = within_ceilings(policy, operators=operators, ceilings=ceilings)
+    return policy if max_deadline_s is None else policy.within(round(1000 * max_deadline_s))
 
 
 def load_bundle(args: AppArgs) -> Bundle:
@@ -418,6 +426,7 @@ def load_bundle(args: AppArgs) -> Bundle:
         run_dir=run.root,
         source=RunSource(run.root, recipe_id(recipe), generators),
         reasoning=reasoning_of(ensemble),
+        has_evidence=bool(recipe.evidence),
     )
 
 

@@ -12,7 +12,7 @@ from raydebm.decision.calibration.field_fit import FieldFit
 from raydebm.decision.calibration.policy_fit import LabelledProblems, fit_policy
 from raydebm.decision.evidence.fitting import LabelledPool
 from raydebm.decision.evidence.posterior import Belief
-from raydebm.decision.evidence.reference import PLAIN
+from raydebm.decision.evidence.terms import PLAIN
 from raydebm.decision.fields import FieldModel, field_beliefs, field_evidence, to_review
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import Cluster

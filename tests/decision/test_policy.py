@@ -7,7 +7,7 @@ import pytest
 
 from raydebm.config import TriageConfig, parse_recipe
 from raydebm.decision.evidence.posterior import Posterior
-from raydebm.decision.evidence.reference import Author, Reference
+from raydebm.decision.evidence.terms import Author, Reference
 from raydebm.decision.policy import Policy, policy_of
 from raydebm.decision.rules import decide, decide_by_confidence, decide_pool, select, signal_of
 from raydebm.errors import ConfigError

@@ -6,7 +6,7 @@ from itertools import islice
 import pytest
 
 from raydebm.config import parse_recipe
-from raydebm.generators.passes import PassRequests, RequestsByProblem
+from raydebm.generators.requests import PassRequests, RequestsByProblem
 from raydebm.records import Problem
 from raydebm.tasks import get_task
 

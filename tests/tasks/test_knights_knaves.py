@@ -17,9 +17,8 @@ from raydebm.records import Problem, Verdict
 from raydebm.tasks.constraints import violations_of
 from raydebm.tasks.knights_knaves import KnightsKnaves
 from raydebm.tasks.knights_knaves.logic import Statement, broken_statements, check_statement, is_true, solutions
-from raydebm.tasks.knights_knaves.puzzle_reading import read_claim, read_quiz
 from raydebm.tasks.knights_knaves.puzzles import PARTS, make_puzzle, part_of
-from raydebm.tasks.knights_knaves.wording import SPEECHES, Roles, claim_text, quiz_text
+from raydebm.tasks.knights_knaves.wording import SPEECHES, Roles, claim_text, quiz_text, read_claim, read_quiz
 
 QUIZ = (
     "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "

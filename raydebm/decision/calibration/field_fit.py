@@ -21,8 +21,8 @@ from raydebm.decision.evidence.likelihoods import Design, independent, maximum
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.terms import representatives
 from raydebm.decision.fields import TERMS, UNFITTED, FieldEvidence, FieldModel, field_evidence, terms_of
-from raydebm.decision.groups import Bools, Floats, Ints, sigmoid
 from raydebm.decision.guarantee.guarantee import ByThreshold, Guarantee, certify
+from raydebm.decision.table import Bools, Floats, Ints, sigmoid
 from raydebm.tasks.fields import kind_of_field
 
 MAX_KINDS = 40

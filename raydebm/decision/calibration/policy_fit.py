@@ -28,11 +28,11 @@ from raydebm.decision.evidence.pool_sizes import PoolParts
 from raydebm.decision.evidence.posterior import Competition, Estimates, Outcome, Posterior
 from raydebm.decision.evidence.profiles import PROFILES, winners
 from raydebm.decision.evidence.recalibration import recalibrated
-from raydebm.decision.groups import Floats, Ints
 from raydebm.decision.guarantee.guarantee import Guarantee
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.waves import cut_pass
+from raydebm.decision.table import Floats, Ints
 from raydebm.errors import ConfigError, PoolError
 
 PROMISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)

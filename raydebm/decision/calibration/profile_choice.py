@@ -25,7 +25,7 @@ from scipy.stats import binom
 
 from raydebm.config.decision import Profile
 from raydebm.decision.evidence.profiles import PROFILES
-from raydebm.decision.groups import Floats
+from raydebm.decision.table import Floats
 
 SIMPLE: tuple[Profile, ...] = ("vote", "best_author")
 """Profiles that need no scorer and no fit beyond the authors' skills."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.decision.groups import Bools, Floats
 from raydebm.decision.guarantee.guarantee import ByThreshold, Guarantee, certify, certify_smallest
 from raydebm.decision.policy import Policy
+from raydebm.decision.table import Bools, Floats
 from raydebm.records import Label, Outcome, ScoredCandidate, Verdict
 
 

@@ -34,8 +34,7 @@ Sources: optimal aggregation of answers and verifier scores, arXiv 2510.13918; o
 import numpy as np
 
 from raydebm.decision.evidence.terms import Term, TermInputs
-from raydebm.decision.groups import Floats, lowest, mean
-from raydebm.decision.table import PoolTable
+from raydebm.decision.table import Floats, PoolTable, lowest, mean
 
 KIND = "kind"
 """Name of the term that is left out where problems have no kinds."""

@@ -16,10 +16,8 @@ from raydebm.decision.evidence.built_in_terms import KIND
 from raydebm.decision.evidence.likelihoods import Design, exclusive, independent, maximum, quasi_maximum
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, evidence_of, terms_about
 from raydebm.decision.evidence.posterior import PRIOR, Competition, Outcome, Posterior, filled
-from raydebm.decision.evidence.reference import Author, Kind, Reference
-from raydebm.decision.evidence.terms import representatives
-from raydebm.decision.groups import Bools, Floats, Ints, ratio, sigmoid
-from raydebm.decision.table import PoolTable
+from raydebm.decision.evidence.terms import Author, Kind, Reference, representatives
+from raydebm.decision.table import Bools, Floats, Ints, PoolTable, ratio, sigmoid
 from raydebm.errors import PoolError
 from raydebm.identity import content_id
 from raydebm.records import ScoredCandidate

@@ -22,7 +22,7 @@ from functools import cached_property
 import numpy as np
 from scipy.optimize import minimize
 
-from raydebm.decision.groups import Floats, Ints, sigmoid
+from raydebm.decision.table import Floats, Ints, sigmoid
 
 PRIOR_SD = 0.5
 NUM_DISPERSIONS = 10

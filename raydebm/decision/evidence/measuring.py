@@ -18,10 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.decision.evidence.built_in_terms import BUILT_IN
-from raydebm.decision.evidence.reference import Reference
-from raydebm.decision.evidence.terms import ADDED_TERMS, MAX_Z, About, Term, TermInputs
-from raydebm.decision.groups import Floats, mean
-from raydebm.decision.table import PoolTable
+from raydebm.decision.evidence.terms import ADDED_TERMS, MAX_Z, About, Reference, Term, TermInputs
+from raydebm.decision.table import Floats, PoolTable, mean
 from raydebm.errors import ConfigError
 from raydebm.extensions import load_extensions
 

@@ -24,7 +24,7 @@ from scipy.optimize import minimize
 
 from raydebm.decision.evidence.fitting import CrossFit, LabelledPool, LabelledTable
 from raydebm.decision.evidence.posterior import Posterior
-from raydebm.decision.groups import Bools, Floats, Ints
+from raydebm.decision.table import Bools, Floats, Ints
 from raydebm.identity import seed_for
 
 PRIOR_SD = 1.0

@@ -29,10 +29,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, evidence_of, terms_about
-from raydebm.decision.evidence.reference import PLAIN, Reference
-from raydebm.decision.evidence.terms import representatives
-from raydebm.decision.groups import Bools, Floats, Ints, sigmoid
-from raydebm.decision.table import Cluster, PoolTable
+from raydebm.decision.evidence.terms import PLAIN, Reference, representatives
+from raydebm.decision.table import Bools, Cluster, Floats, Ints, PoolTable, sigmoid
 from raydebm.errors import ConfigError
 from raydebm.extensions import VARIABLE
 from raydebm.records import ScoredCandidate

@@ -25,8 +25,7 @@ from raydebm.config.decision import Profile
 from raydebm.decision.evidence.built_in_terms import log_votes
 from raydebm.decision.evidence.posterior import Belief, Estimates, PoolBeliefs, Posterior
 from raydebm.decision.evidence.terms import skill_of_rows
-from raydebm.decision.groups import Floats, Ints
-from raydebm.decision.table import PoolTable
+from raydebm.decision.table import Floats, Ints, PoolTable
 
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
@@ -78,10 +77,11 @@ def _minus_energy(table: PoolTable, posterior: Posterior) -> Floats:
 
 
 def ranked(profile: Profile, beliefs: PoolBeliefs, posterior: Posterior) -> tuple[Belief, ...]:
-    """Answers of a pool: the profile's selection first, the others by probability, refuted ones last."""
+    """Answers of a pool: the selection of a profile other than ``posterior`` first, the others by probability, refuted
+    ones last."""
     if not beliefs.beliefs or beliefs.beliefs[0].probability <= 0:
         return beliefs.beliefs
-    if profile == "posterior" or beliefs.beliefs[0].probability >= 1:
+    if beliefs.beliefs[0].probability >= 1:
         return beliefs.beliefs
     pool = [scored for belief in beliefs.beliefs for scored in belief.candidates]
     table = PoolTable.of([pool]).answered

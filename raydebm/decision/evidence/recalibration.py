@@ -22,7 +22,7 @@ from scipy.optimize import minimize
 
 from raydebm.decision.evidence.fitting import CrossFit, LabelledTable
 from raydebm.decision.evidence.posterior import Posterior, softmax
-from raydebm.decision.groups import Bools, Floats, Ints, sigmoid
+from raydebm.decision.table import Bools, Floats, Ints, sigmoid
 
 PRIOR_SD = 0.5
 """Standard deviation of the prior on offset and log slope."""

@@ -31,8 +31,8 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.decision.groups import Floats
 from raydebm.decision.guarantee.risk_bounds import betting_p_value, betting_upper_bound, risk_p_value, risk_upper_bound
+from raydebm.decision.table import Floats
 from raydebm.errors import ConfigError
 
 STARTS: tuple[float, ...] = (0.10, 0.25, 0.40, 0.60)

@@ -9,7 +9,7 @@ import math
 import numpy as np
 from scipy.special import bdtr, betaincinv
 
-from raydebm.decision.groups import Floats
+from raydebm.decision.table import Floats
 
 BETTING_LEVEL = 0.05
 """p-value at which the bets are most efficient. They are valid at every size."""

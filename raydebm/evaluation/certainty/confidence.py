@@ -18,9 +18,8 @@ from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.profiles import winners
 from raydebm.decision.evidence.terms import representatives
-from raydebm.decision.groups import Floats, Ints
 from raydebm.decision.policy import Policy
-from raydebm.decision.table import PoolTable
+from raydebm.decision.table import Floats, Ints, PoolTable
 from raydebm.evaluation.certainty.reliability import Reliability, Stated, reliability
 from raydebm.evaluation.certainty.signals import SignalRow
 from raydebm.evaluation.selectors import BEST_GENERATOR, Selector, one_hot

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.decision.groups import Floats
-from raydebm.decision.table import PoolTable
+from raydebm.decision.table import Floats, PoolTable
 from raydebm.evaluation.certainty.signals import (
     CORRECT,
     SIGMA,

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.decision.groups import Bools, Floats, Ints, ratio
-from raydebm.decision.table import PoolTable
+from raydebm.decision.table import Bools, Floats, Ints, PoolTable, ratio
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, Weights, over_blocks
 
 

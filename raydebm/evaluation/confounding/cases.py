@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.decision.groups import Floats
-from raydebm.decision.table import PoolTable
+from raydebm.decision.table import Floats, PoolTable
 from raydebm.evaluation.report.document import Table, decimal, table_of
 
 MAX_SHOWN = 20

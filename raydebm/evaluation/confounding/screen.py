@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.decision.groups import Bools
-from raydebm.decision.table import PoolTable
+from raydebm.decision.table import Bools, PoolTable
 from raydebm.evaluation.selectors import BEST_GENERATOR, PAPER_RULE, best_generator_of, standard_selectors, values_of
 from raydebm.evaluation.stats.effects import generator_effects
 from raydebm.evaluation.stats.intervals import (

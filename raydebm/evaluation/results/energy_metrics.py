@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from raydebm.decision.groups import Bools, Floats
-from raydebm.decision.table import PoolTable
+from raydebm.decision.table import Bools, Floats, PoolTable
 from raydebm.evaluation.certainty.signals import NUM_RESAMPLES, num_answered, risks
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, weighted_sums
 

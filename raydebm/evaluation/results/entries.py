@@ -8,9 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from raydebm.decision.groups import Bools, Floats
 from raydebm.decision.policy import Policy
-from raydebm.decision.table import PoolTable, correct_of, violation_of
+from raydebm.decision.table import Bools, Floats, PoolTable, correct_of, violation_of
 from raydebm.errors import PoolError
 from raydebm.evaluation.selectors import BEST_GENERATOR, PAPER_RULE, SINGLE_SHOT, Selector, expected, values_of
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raydebm.decision.groups import Floats
-from raydebm.decision.table import PoolTable
+from raydebm.decision.table import Floats, PoolTable
 from raydebm.evaluation.results.entries import SelectorRow
 from raydebm.evaluation.selectors import SINGLE_SHOT, Selector
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, known_mean

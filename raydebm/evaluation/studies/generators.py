@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.config.scorer import POSITIVE_FRAC
-from raydebm.decision.groups import Bools, Floats, Ints
-from raydebm.decision.table import PoolTable
+from raydebm.decision.table import Bools, Floats, Ints, PoolTable
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Weights, known_mean, weighted_sums
 
 MIN_CORRECT = 5

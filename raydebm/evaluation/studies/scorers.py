@@ -19,8 +19,7 @@ from itertools import combinations
 
 import numpy as np
 
-from raydebm.decision.groups import Bools, Floats
-from raydebm.decision.table import PoolTable, on_common_problems
+from raydebm.decision.table import Bools, Floats, PoolTable, on_common_problems
 from raydebm.evaluation.selectors import MAJORITY, values_of
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, weighted_sums
 from raydebm.evaluation.stats.significance import Comparison, compare, holm_adjusted

@@ -12,8 +12,7 @@ from math import comb
 
 import numpy as np
 
-from raydebm.decision.groups import Floats, Ints
-from raydebm.decision.table import PoolTable
+from raydebm.decision.table import Floats, Ints, PoolTable
 from raydebm.evaluation.certainty.signals import NUM_RESAMPLES
 from raydebm.evaluation.results.energy_metrics import (
     EnsembleTheory,

@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from raydebm.decision.groups import Floats
-from raydebm.decision.table import PoolTable
+from raydebm.decision.table import Floats, PoolTable
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.json_results import JsonResults

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.decision.groups import Bools, Floats, Ints
-from raydebm.decision.table import PoolTable
-from raydebm.energy import total_energies
+from raydebm.decision.table import Bools, Floats, Ints, PoolTable
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.identity import seed_for
+from raydebm.records import total_energies
 
 MAX_POINTS = 2500
 

@@ -12,12 +12,12 @@ from raydebm.decision.evidence.fitting import LabelledPool, competition_of
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable
 from raydebm.errors import PoolError
+from raydebm.identity import text_key
 from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import evaluated_pools, recorded_pools
 from raydebm.pipeline.stages.energies import adapters_out_of_bag
 from raydebm.pipeline.stages.passes import complete
 from raydebm.run.ensemble_file import read_ref
-from raydebm.scorer.pairs import text_key
 
 
 def fit_run_policy(context: StageContext, base: Policy) -> tuple[PolicyFit | None, dict[str, Any]]:

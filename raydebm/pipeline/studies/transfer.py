@@ -11,12 +11,11 @@ from raydebm.config import Recipe, ScorerConfig
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.paper.paper_cells import REPAIRED_COLUMNS, paper
 from raydebm.evaluation.studies.scorers import RefusedCell, ScoredRun, Transfer, transfer
-from raydebm.identity import content_id
+from raydebm.identity import content_id, text_key
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import RecordedPools, assembled, calibrated_policy, evaluated_pools, recorded_pools
 from raydebm.pipeline.stages.energies import pool_candidates
 from raydebm.run.directory import RunDir
-from raydebm.scorer.pairs import text_key
 
 _BACKBONES = {"answerdotai/ModernBERT-base": " (MB)", "microsoft/deberta-v3-base": " (DB)"}
 """Backbone suffixes of the paper's transfer table."""

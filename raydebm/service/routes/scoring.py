@@ -208,7 +208,7 @@ async def _judged(
     judges = Judges(service.backend.serving(bundle), Activity(), reasoning=bundle.reasoning)
 
     async def baseline_scores() -> list[Mapping[str, float]]:
-        return await judges.scores(problem, candidates) if bundle.recipe.evidence else [{} for _ in candidates]
+        return await judges.scores(problem, candidates) if bundle.has_evidence else [{} for _ in candidates]
 
     energies, reports, scores = await asyncio.gather(
         judges.score(problem, candidates), judges.check(problem, candidates), baseline_scores()

@@ -30,10 +30,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.redecide import Recorded, recorded_outcome
-from raydebm.identity import content_id
+from raydebm.identity import content_id, text_key
 from raydebm.records import Candidate, Decision, Outcome, Problem, well_formed
 from raydebm.run.codec import Row
-from raydebm.scorer.pairs import text_key
 from raydebm.service.store.parquet_folder import ROW_GROUP, FolderWriter
 
 Final = Literal["accept", "abstain"]

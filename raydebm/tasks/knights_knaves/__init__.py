@@ -25,9 +25,8 @@ from raydebm.tasks.knights_knaves.logic import (
     check_statement,
     solutions,
 )
-from raydebm.tasks.knights_knaves.puzzle_reading import read_quiz
 from raydebm.tasks.knights_knaves.puzzles import rows
-from raydebm.tasks.knights_knaves.wording import Roles, claim_text
+from raydebm.tasks.knights_knaves.wording import Roles, claim_text, read_quiz
 from raydebm.tasks.sources import Row
 
 __all__ = ["KnightsKnaves", "problem_of"]

@@ -16,7 +16,7 @@ from raydebm.decision.evidence.fitting import (
     reference_of,
 )
 from raydebm.decision.evidence.posterior import PRIOR, Posterior
-from raydebm.decision.evidence.reference import PLAIN
+from raydebm.decision.evidence.terms import PLAIN
 from raydebm.errors import ConfigError, PoolError
 
 VOTES = Posterior(weights={"votes": 1.0}, context_weights={})

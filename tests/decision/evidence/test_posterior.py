@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from raydebm.decision.evidence.built_in_terms import CONTEXT, TERMS
 from raydebm.decision.evidence.posterior import LOWEST, PRIOR, Posterior
-from raydebm.decision.evidence.reference import Author, Reference
+from raydebm.decision.evidence.terms import Author, Reference
 from raydebm.errors import ConfigError
 
 FULL = Posterior(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.profiles import PROFILES, ranked, winners
-from raydebm.decision.evidence.reference import Author, Reference
+from raydebm.decision.evidence.terms import Author, Reference
 from raydebm.decision.table import PoolTable
 
 SKILLED = Reference(

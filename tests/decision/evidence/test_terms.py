@@ -8,8 +8,7 @@ from decision_pools import scored
 
 from raydebm.decision.evidence.built_in_terms import CONTEXT, TERMS
 from raydebm.decision.evidence.measuring import evidence_of
-from raydebm.decision.evidence.reference import PLAIN, Author, Reference
-from raydebm.decision.evidence.terms import representatives
+from raydebm.decision.evidence.terms import PLAIN, Author, Reference, representatives
 from raydebm.decision.table import PoolTable
 from raydebm.decision.table import clusters_of as grouped
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raydebm.decision.evidence.posterior import Posterior
-from raydebm.decision.evidence.reference import Author, Reference
+from raydebm.decision.evidence.terms import Author, Reference
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide, with_energies

@@ -9,7 +9,7 @@ from hand_made import table_of
 
 from raydebm.config import EvaluationConfig
 from raydebm.decision.evidence.posterior import Posterior
-from raydebm.decision.evidence.reference import PLAIN, Author
+from raydebm.decision.evidence.terms import PLAIN, Author
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.report.evaluation_tables import cost_table

@@ -7,7 +7,7 @@ import pytest
 from misbehaving_server import MisbehavingServer
 
 from raydebm.config import parse_recipe
-from raydebm.generators.passes import PassRequests
+from raydebm.generators.requests import PassRequests
 from raydebm.pipeline.ray.generate import generate, generate_in_waves
 from raydebm.records import Problem
 from raydebm.run.directory import RunDir

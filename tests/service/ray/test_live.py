@@ -9,6 +9,7 @@ from live_service import HEADERS
 from raydebm.config import parse_recipe
 from raydebm.errors import ResourceError
 from raydebm.generators.requests import requests_for
+from raydebm.records import Sampling
 from raydebm.run.directory import RunDir
 from raydebm.service.ray.app import start_local
 from raydebm.service.settings import AppArgs
@@ -25,7 +26,7 @@ def test_the_service_draws_the_candidates_that_a_job_draws(live_service, puzzle)
         problem,
         task.messages(problem),
         generator="recorded",
-        sampling=recipe.generation.sampling(max_tokens=64),
+        sampling=Sampling(temperature=recipe.generation.temperature, top_p=recipe.generation.top_p, max_tokens=64),
         samples=range(2),
         run_seed=recipe.seed,
     )

@@ -10,7 +10,7 @@ from decisions_by_hand import record, scored, stored_in
 from raydebm.cli import main
 from raydebm.config import CostsConfig
 from raydebm.decision.evidence.posterior import Posterior
-from raydebm.decision.evidence.reference import Author, Reference
+from raydebm.decision.evidence.terms import Author, Reference
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide
 from raydebm.records import (
