@@ -59,7 +59,7 @@ from raydebm.records import (
 )
 from raydebm.scorer.texts import TextToScore
 from raydebm.service.logs import redact
-from raydebm.service.settings import Body, Bundle, Data, Overrides, SamplingOverrides, Text
+from raydebm.service.settings import Body, Bundle, Data, Overrides, Text
 from raydebm.service.spending import (
     Account,
     Affordable,
@@ -150,7 +150,8 @@ class RequestContext:
     generators: tuple[str, ...]
     num_samples: int | None
     seed: int
-    sampling: SamplingOverrides
+    sampling: Mapping[str, Any]
+    """Changed settings of ``records.Sampling``."""
     return_candidates: bool
     earlier_turns: tuple[Message, ...] = ()
     """Earlier turns of the chat and the client's system messages, sent to every generator."""
@@ -181,7 +182,7 @@ class RequestContext:
             num_regenerate=self.policy.num_regenerate,
             fresh_share=self.policy.fresh_share,
             seed=self.seed,
-            sampling_changes=self.sampling.model_dump(exclude_none=True),
+            sampling_changes=dict(self.sampling),
         )
         made = passes.first(self.problem) if messages is None else passes.later(self.problem, pass_index, messages)
         if not self.earlier_turns and self.response_format is None:
@@ -199,7 +200,7 @@ def request_context(
     request_id: str,
     task_name: str | None,
     problem: str | ProblemBody,
-    sampling: SamplingOverrides | None = None,
+    sampling: Mapping[str, Any] | None = None,
     conversation: Conversation | None = None,
     account: Account | None = None,
     received: float | None = None,
@@ -234,7 +235,7 @@ def request_context(
         generators=generators,
         num_samples=overrides.num_samples,
         seed=bundle.recipe.seed if overrides.seed is None else overrides.seed,
-        sampling=sampling or SamplingOverrides(),
+        sampling=sampling or {},
         return_candidates=overrides.return_candidates,
         earlier_turns=context,
         ignored_messages=0 if conversation is None else conversation.num_ignored,
@@ -563,7 +564,7 @@ class Source:
             asked.extend(requests)
             activity.asked.extend(requests)
             with activity.timed("generate"):
-                await self._draw(requests, take)
+                await self._draw(requests, take, found)
 
         try:
             activity.planned(pass_index, plan, None if messages is None else messages[-1]["content"])
@@ -614,7 +615,7 @@ class Source:
         except ResourceError as error:  # the candidates were paid for; the hold still counts as spent
             log.error("spending was not settled", extra={"facts": {"reason": str(error)}})
 
-    async def _draw(self, requests: Sequence[GenerationRequest], take: Arrived) -> None:
+    async def _draw(self, requests: Sequence[GenerationRequest], take: Arrived, found: Mapping[str, Candidate]) -> None:
         """Sample all candidates until the deadline, and add a late one for each missing candidate."""
         account, until_s = self.context.account, None if self.deadline is None else self.deadline.draw_until_s
         # Sent again, a request may cost twice.
@@ -628,8 +629,9 @@ class Source:
                 if not time_is_up.expired():
                     raise
         if self.deadline is not None:
-            for request in requests:  # no effect on one that has arrived
-                take(unanswered(request, self.deadline.not_drawn(), failure=FailureKind.LATE))
+            for request in requests:
+                if request.candidate_id not in found:
+                    take(unanswered(request, self.deadline.not_drawn(), failure=FailureKind.LATE))
 
 
 # ---- the result -----------------------------------------------------------------------------------------------------
@@ -785,7 +787,7 @@ def decided_under(context: RequestContext, outcome: Outcome, activity: Activity)
         *(["generators"] if context.generators != bundle.generators else []),
         *(["num_samples"] if context.num_samples is not None else []),
         *(["response_format"] if context.response_format is not None else []),
-        *sorted(context.sampling.model_dump(exclude_none=True)),
+        *sorted(context.sampling),
     ]
     checkpoint, fitted_on = bundle.versions["checkpoint"], policy.posterior and policy.posterior.checkpoint
     absent = [config.name for config in bundle.recipe.generators if config.name not in context.generators]
@@ -887,7 +889,7 @@ class TriageService:
         asked = {
             "generators": list(context.generators),
             "num_samples": context.num_samples,
-            "sampling": context.sampling.model_dump(mode="json", exclude_none=True),
+            "sampling": dict(context.sampling),
             "context": [dict(message) for message in context.earlier_turns],
             "response_format": context.response_format,
         }

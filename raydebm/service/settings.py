@@ -122,15 +122,6 @@ class Overrides(Body):
         return self.model_dump(by_alias=True, include=set(Policy.model_fields), exclude_none=True)
 
 
-class SamplingOverrides(BaseModel):
-    """Sampling settings of a request. Default: the recipe's."""
-
-    temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
-    top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
-    max_tokens: int | None = Field(None, ge=1)
-    stop: tuple[str, ...] | None = None
-
-
 OnAbstain = Literal["refuse", "text", "best", "error"]
 
 

@@ -8,7 +8,6 @@ Energies: lower is better.
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -35,7 +34,6 @@ from raydebm.service.settings import (
     ChatOverrides,
     Data,
     Overrides,
-    SamplingOverrides,
     Text,
     writable,
 )
@@ -127,16 +125,16 @@ class ChatRequest(BaseModel):
     response_format: ResponseFormat | None = None
     raydebm: ChatOverrides | None = None
 
-    def sampling(self) -> SamplingOverrides:
-        """Temperature 0 means "be deterministic" to clients that send it; answers here are, for a seed, while
-        candidates at temperature 0 would all be the same. So 0 keeps the recipe's temperature."""
-        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
-        return SamplingOverrides(
-            temperature=self.temperature or None,
-            top_p=self.top_p,
-            max_tokens=self.max_completion_tokens or self.max_tokens,
-            stop=None if stop is None else tuple(stop),
-        )
+    def sampling(self) -> dict[str, Any]:
+        """Changed sampling settings. Temperature 0 means "be deterministic" to clients that send it; answers here are,
+        for a seed, while candidates at temperature 0 would all be the same. So 0 keeps the recipe's temperature."""
+        given = {
+            "temperature": self.temperature or None,
+            "top_p": self.top_p,
+            "max_tokens": self.max_completion_tokens or self.max_tokens,
+            "stop": None if self.stop is None else (self.stop,) if isinstance(self.stop, str) else tuple(self.stop),
+        }
+        return {name: value for name, value in given.items() if value is not None}
 
 
 # ---- problems --------------------------------------------------------------------------------------------------------
@@ -484,7 +482,6 @@ def details_of(record: DecisionRecord, beliefs: Sequence[Belief], suspended: str
         "review": list(to_review(record.outcome.fields, record.policy.tau_field)),
         "field_guarantee": guarantee_body(record.policy.field_guarantee, None),
         "guarantee": guarantee_body(record.policy.guarantee, suspended),
-        "policy": record.policy.to_json(),
         "seed": record.seed,
         "versions": dict(record.versions),
         "stages_ms": dict(record.stages_ms),
@@ -502,7 +499,8 @@ def guarantee_body(guarantee: Mapping[str, Any] | None, suspended: str | None) -
 
 def pass_body(record: PassRecord) -> PassBody:
     """One pass of a decision."""
-    same = {name: value for name, value in asdict(record).items() if name in PassBody.model_fields}
+    names = PassBody.model_fields.keys() & PassRecord.__dataclass_fields__.keys()
+    same = {name: getattr(record, name) for name in names}
     return PassBody(**same, signal=record.sigma, **stop_totals([record.stop]))
 
 

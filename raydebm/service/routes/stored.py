@@ -260,6 +260,7 @@ def stored_decision(
             data=dict(problem.data),
             difficulty=problem.difficulty,
         ),
+        policy=record.policy.to_json(),
         request=dict(record.request),
         candidates=candidates,
         outcomes=outcomes,

@@ -2,10 +2,6 @@
 
 import hashlib
 import json
-import shutil
-import threading
-from functools import partial
-from http.server import HTTPServer, SimpleHTTPRequestHandler
 
 import pytest
 
@@ -89,42 +85,3 @@ def test_with_keys_the_name_does_not_matter(bundle, client_of):
 
 
 # ---- in a browser ----------------------------------------------------------------------------------------------------
-
-READ = "async () => { const reply = await fetch('/v1/models'); return [reply.status, await reply.text()] }"
-
-
-@pytest.fixture(scope="module")
-def rebound():
-    """A Chromium to which evil.example is 127.0.0.1, as after a rebinding, and which does not guard local addresses
-    itself. Yields a function: (page at evil.example:port) -> what the page's script gets of the service there."""
-    sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed: pip install playwright")
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if path is None:
-        pytest.skip("no browser found: apt-get install chromium")
-    arguments = ["--no-sandbox", "--host-resolver-rules=MAP evil.example 127.0.0.1"]
-    arguments.append("--disable-features=LocalNetworkAccessChecks,BlockInsecurePrivateNetworkRequests")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=arguments, timeout=120_000)
-        yield browser
-        browser.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("allowed", "status"), [((), 403), (("evil.example",), 200)], ids=["refused", "allowed"])
-def test_a_page_whose_name_is_rebound_reads_nothing(
-    rebound, free_port, listening, allowed, status, bundle_of, app_of, tmp_path
-):
-    bundle = bundle_of(allowed_hosts=allowed)
-    page = rebound.new_page()
-    page.set_default_timeout(60_000)
-    server = HTTPServer(("127.0.0.1", free_port), partial(SimpleHTTPRequestHandler, directory=tmp_path))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    page.goto(f"http://evil.example:{free_port}/")  # a list of no files
-    server.shutdown()
-    server.server_close()
-    with listening(app_of(bundle), free_port):
-        seen = page.evaluate(READ)
-    page.close()
-    assert seen[0] == status
-    assert ("knights_knaves" in seen[1]) == (status == 200)

@@ -56,10 +56,6 @@ def test_the_last_candidates_wait_for_no_more(arrivals):
     assert arrivals(50, 51) == [(51, 2)]
 
 
-def test_a_single_candidate_goes_at_once(arrivals):
-    assert arrivals(50) == [(50, 1)]
-
-
 def test_a_candidate_waits_a_moment_for_the_next_ones(arrivals):
     linger = 1000 * LINGER_S
 

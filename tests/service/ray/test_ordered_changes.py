@@ -5,7 +5,6 @@ import contextlib
 import shutil
 from types import SimpleNamespace
 
-import pyarrow as pa
 import pytest
 
 from raydebm.decision.policy import Policy, policy_id
@@ -13,7 +12,7 @@ from raydebm.errors import CheckpointError
 from raydebm.run.directory import RunDir
 from raydebm.service.ray.ingress import TriageIngress
 from raydebm.service.settings import AppArgs, load_bundle
-from raydebm.service.store.outcomes import Claim, ClaimMonitor, OutcomeLog, ReportedOutcome, content_of
+from raydebm.service.store.outcomes import Claim, OutcomeLog, ReportedOutcome, content_of
 
 OLD, NEW = Policy(theta_sigma=0.8, max_passes=1), Policy(theta_sigma=0.4, max_passes=1)
 
@@ -98,13 +97,6 @@ def test_a_bad_user_config_keeps_a_replica_from_starting(root):
 # ---- promises ------------------------------------------------------------------------------------------------------
 
 
-class Unreadable(OutcomeLog):
-    """Lies in the same folder, whose store does not answer."""
-
-    def lines(self):
-        raise pa.ArrowException("SlowDown")
-
-
 CLAIM = Claim(max_error=0.1)
 
 
@@ -123,15 +115,6 @@ def nine_wrong(records, policy):
         ]
     )  # fmt: skip
     return log
-
-
-@pytest.fixture
-def suspended(tmp_path):
-    """A monitor that nine wrong answers of policy p have alarmed."""
-    monitor = ClaimMonitor(nine_wrong(tmp_path, "p"), {"p": CLAIM})
-    monitor.refresh()
-    assert monitor.suspension("p")
-    return monitor
 
 
 def test_a_change_while_outcomes_cannot_be_read_claims_nothing_again(write_run, tmp_path):
@@ -154,13 +137,3 @@ def test_a_change_while_outcomes_cannot_be_read_claims_nothing_again(write_run, 
     before, after = asyncio.run(scene())
     assert before is not after
     assert None not in [claims.suspension(policy) for claims in (before, after)]
-
-
-@pytest.mark.parametrize(
-    ("claim", "stays"), [(CLAIM, True), (Claim(max_error=0.2), False), (Claim(max_error=0.1, by=("audit",)), False)]
-)
-def test_an_equal_claim_stays_suspended_while_outcomes_cannot_be_read(suspended, tmp_path, claim, stays):
-    monitor = ClaimMonitor(Unreadable(str(tmp_path)), {"p": claim})
-    monitor.take_over(suspended)
-    monitor.look()
-    assert (monitor.suspension("p") is not None) is stays

@@ -16,7 +16,7 @@ from raydebm.run.ensemble_file import CheckpointRef, read_ref
 from raydebm.service.access import LOOK_EVERY_S, Keyring
 from raydebm.service.ray.deployments import ENSEMBLE_IDLE_S, Ensembles
 from raydebm.service.ray.ingress import Exchangeable, changed_args, check_same_evidence
-from raydebm.service.settings import AppArgs, LimitArgs, load_gateway
+from raydebm.service.settings import AppArgs, LimitArgs
 
 KEYS = [letter * 20 for letter in "abc"]
 
@@ -68,16 +68,6 @@ def test_a_rewritten_recipe_is_another_source_of_generators(recipe, bundle_of):
     assert running.source != wanted.source
     with pytest.raises(ConfigError, match=f"is now version {wanted.source.recipe}"):
         running.source.configs()
-
-
-def test_a_task_is_added_and_taken_out_by_user_config(two_runs):
-    args = two_runs()
-    second = args.further_runs[0].run_dir
-    alone = AppArgs(run_dir=args.run_dir)
-    added = load_gateway(changed_args(alone, {"further_runs": [{"run_dir": second}]}))
-    removed = load_gateway(changed_args(args, {"further_runs": []}))
-    assert added.tasks == ("knights_knaves", "gsm8k")
-    assert removed.tasks == ("knights_knaves",)
 
 
 # ---- the application ------------------------------------------------------------------------------------------------

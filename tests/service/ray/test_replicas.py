@@ -6,14 +6,14 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
-from ray.exceptions import ActorDiedError, GetTimeoutError, RayTaskError
+from ray.exceptions import ActorDiedError, RayTaskError
 from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
-from ray.serve.schema import DeploymentStatus, DeploymentStatusOverview, DeploymentStatusTrigger, ProxyStatus
+from ray.serve.schema import DeploymentStatus, DeploymentStatusOverview, DeploymentStatusTrigger
 
 from raydebm.errors import GenerationError, MissingKeyError, ResourceError, ScoringError, ServiceError
 from raydebm.generators.requests import answered, requests_for
 from raydebm.records import Problem, Sampling
-from raydebm.service.ray import app, handles
+from raydebm.service.ray import handles
 from raydebm.service.ray.app import failures, serve_until_interrupted
 from raydebm.service.ray.deployments import GeneratorDeployment
 from raydebm.service.ray.handles import NUM_TRIES, HandleBackend, persistently
@@ -178,64 +178,6 @@ def test_a_used_port_is_refused_before_ray_starts(write_run, monkeypatch):
         port = taken.getsockname()[1]
         with pytest.raises(ResourceError, match=rf"127\.0\.0\.1:{port} is in use; choose another port"):
             serve_until_interrupted(AppArgs(run_dir=write_run()), port=port)
-
-
-class Serve:
-    """Stands for ``ray.serve``: what it is started with, and proxies that listen after some polls."""
-
-    def __init__(self, *errors, num_polls=0):
-        self.errors, self.num_polls, self.started, self.ended = list(errors), num_polls, [], False
-
-    def start(self, *, http_options, **_):
-        self.started.append(http_options)
-        if self.errors:
-            raise self.errors.pop(0)
-
-    def run(self, *_, **__):
-        pass
-
-    def status(self):
-        if not self.started:
-            return SimpleNamespace(proxies={}, applications={})
-        self.num_polls -= 1
-        proxy = ProxyStatus.STARTING if self.num_polls >= 0 else ProxyStatus.HEALTHY
-        return SimpleNamespace(proxies={"node": proxy}, applications={})
-
-
-@pytest.fixture
-def start_with(monkeypatch):
-    """Starts the service on a ``Serve``."""
-
-    def start(parts, **args):
-        monkeypatch.setattr(app, "serve", parts)
-        monkeypatch.setattr(app, "application_of", lambda args: None)
-        monkeypatch.setattr(app, "check_port", lambda host, port: None)
-        monkeypatch.setattr(app, "stop_serve", lambda: setattr(parts, "ended", True))
-        return app.start_local(AppArgs(run_dir="r", **args))
-
-    return start
-
-
-@pytest.mark.parametrize(("longest_s", "timeout_s"), [(240, 300), (600, 660), (None, 300)])
-def test_serve_waits_longer_than_the_longest_deadline(start_with, longest_s, timeout_s):
-    parts = Serve()
-    start_with(parts, max_deadline_s=longest_s)
-    assert [options.request_timeout_s for options in parts.started] == [timeout_s]
-
-
-@pytest.mark.parametrize("error", [ActorDiedError(), GetTimeoutError("late")])
-def test_a_proxy_that_is_replaced_on_a_busy_machine_is_waited_for(start_with, error):
-    parts = Serve(error, num_polls=2)
-    assert start_with(parts) == "http://127.0.0.1:8000"
-    assert (len(parts.started), parts.num_polls, parts.ended) == (2, -1, False)
-
-
-def test_a_serve_that_does_not_start_is_one_line(start_with):
-    parts = Serve(ActorDiedError(), GetTimeoutError("Traceback ...\nGet timed out."))
-    with pytest.raises(ResourceError, match=r"could not start: Get timed out\.; if this machine is busy") as caught:
-        start_with(parts)
-    assert "\n" not in str(caught.value)
-    assert parts.ended
 
 
 def test_a_missing_key_is_refused_before_ray_starts(write_run, recipe, monkeypatch, free_port):

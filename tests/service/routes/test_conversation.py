@@ -13,11 +13,6 @@ def said(role, content="x", **more):
     return ChatMessage(role=role, content=content, **more)
 
 
-def test_a_turn_that_calls_no_tool_is_read_whatever_its_client_sends():
-    turns = [said("user", "one"), said("assistant", "1", tool_calls=None, function_call=None), said("user", "two")]
-    assert [turn["content"] for turn in read_conversation(turns).context] == ["one", "1"]
-
-
 def test_the_last_user_message_is_the_problem_and_the_turns_before_it_are_context():
     conversation = read_conversation(
         [said("developer", "Be brief."), said("user", "one"), said("assistant", "1"), said("user", "two")]
@@ -53,12 +48,6 @@ def test_what_follows_the_last_user_message_is_ignored_and_counted():
 def test_what_cannot_be_read_is_refused(messages, words):
     with pytest.raises(ServiceError, match=words):
         read_conversation(messages)
-
-
-def test_the_tasks_instructions_come_first_and_the_clients_second():
-    task = [{"role": "system", "content": "task"}, {"role": "user", "content": "problem"}]
-    context = [{"role": "user", "content": "hi"}, {"role": "system", "content": "client"}]
-    assert [message["content"] for message in weave(task, context)] == ["task", "client", "hi", "problem"]
 
 
 def test_the_ensemble_reads_the_turns_and_no_system_message():

@@ -1,13 +1,11 @@
 """Outcomes: reported over HTTP, stored beside the decisions, counted by policy, and held against a promise."""
 
 import asyncio
-import re
 from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 
 import pytest
-import yaml
 from decisions_by_hand import START, stored_in
 from decisions_by_hand import report as file_report
 
@@ -18,7 +16,7 @@ from raydebm.run.folder import Folder
 from raydebm.service.core import TriageService, request_context
 from raydebm.service.routes import stored as desk_module
 from raydebm.service.routes.stored import OutcomeRequest, RecordsDesk, exact_interval
-from raydebm.service.settings import AppArgs, Overrides
+from raydebm.service.settings import Overrides
 from raydebm.service.store.outcomes import REFRESH_S, Claim, ClaimMonitor, OutcomeLog
 from raydebm.service.store.record import DecisionWriter, new_record_id
 
@@ -345,10 +343,3 @@ def test_the_service_watches_the_policy_that_it_serves(puzzle, texts, script, tm
     assert policy["wrong"] == 10
     assert policy["claim"]["log10_wealth"] > policy["claim"]["log10_alarm"] == pytest.approx(1.30103)
     assert own.post("/v1/triage", {"problem": puzzle}).json()["decision"] == "accept", "the service goes on"
-
-
-def test_the_arguments_of_the_page_are_accepted(repository):
-    page = (repository / "docs" / "records.md").read_text(encoding="utf-8")
-    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)]
-    read = [AppArgs(**{"run_dir": "r", **block["args"]}) for block in blocks]
-    assert [args.auditors for args in read] == [None, ("audit",)]
