@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Mapping
 
 import numpy as np
-from raydebm.config.policy import Profile
+from raydebm.config.decision import Profile
 
 from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy

@@ -150,9 +150,9 @@ class RequestContext:
     generators: tuple[str, ...]
     num_samples: int | None
     seed: int
-    sampling: Mapping[str, Any]
-    """Changed settings of ``records.Sampling``."""
     return_candidates: bool
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """Changed settings of ``records.Sampling``."""
     earlier_turns: tuple[Message, ...] = ()
     """Earlier turns of the chat and the client's system messages, sent to every generator."""
     ignored_messages: int = 0
@@ -197,15 +197,13 @@ def request_context(
     bundle: Bundle,
     overrides: Overrides,
     *,
-    request_id: str,
     task_name: str | None,
     problem: str | ProblemBody,
-    sampling: Mapping[str, Any] | None = None,
     conversation: Conversation | None = None,
     account: Account | None = None,
-    received: float | None = None,
+    **facts: Any,
 ) -> RequestContext:
-    """Validate a request.
+    """Validate a request. Further fields of ``RequestContext`` pass through.
 
     Raises:
         ServiceError: an unknown task or generator, a text that is not a problem or is too long, bad overrides, or a
@@ -227,7 +225,6 @@ def request_context(
     if limits_money and fault is not None:
         raise ServiceError(fault, 400, "no_prices", "max_usd")
     return RequestContext(
-        request_id=request_id,
         problem=read,
         task=task,
         policy=policy,
@@ -235,12 +232,11 @@ def request_context(
         generators=generators,
         num_samples=overrides.num_samples,
         seed=bundle.recipe.seed if overrides.seed is None else overrides.seed,
-        sampling=sampling or {},
         return_candidates=overrides.return_candidates,
         earlier_turns=context,
         ignored_messages=0 if conversation is None else conversation.num_ignored,
         account=account,
-        received=received,
+        **facts,
     )
 
 

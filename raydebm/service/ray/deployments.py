@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -66,13 +66,19 @@ class OnDemand(Generic[Key, Value]):
     runs."""
 
     def __init__(
-        self, load: Callable[[Key], Value], *, idle_s: float, clock: Callable[[], float] = time.monotonic
+        self,
+        load: Callable[[Key], Value],
+        *,
+        idle_s: float,
+        drop: Callable[[Value], Awaitable[None]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         load: loader, called in a thread, one call at a time.
         idle_s: seconds after which an unused value may be dropped; longer than any use of a value.
+        drop: cleans up after a value that is no longer used.
         """
-        self._load, self._idle_s, self._clock = load, idle_s, clock
+        self._load, self._idle_s, self._drop, self._clock = load, idle_s, drop, clock
         self.loaded: dict[Key, Value] = {}
         """Loaded values, the most recently used last."""
         self._used_at: dict[Key, float] = {}
@@ -92,26 +98,22 @@ class OnDemand(Generic[Key, Value]):
         value = self.loaded[key]
         self.put(key, value)
         for other in [each for each in self.loaded if self._clock() - self._used_at[each] > self._idle_s]:
-            await self.drop(self.loaded.pop(other))
+            idle = self.loaded.pop(other)
+            if self._drop is not None:
+                await self._drop(idle)
         return value
-
-    async def drop(self, value: Value) -> None:
-        """Clean up after a value that is no longer used."""
 
 
 # ---- generators -----------------------------------------------------------------------------------------------------
 
 
-class LoadedGenerators(OnDemand[RunSource, Generators]):
-    """Generators by run."""
-
-    async def drop(self, value: Generators) -> None:
-        """Close the generators."""
-        for name, generator in value.items():
-            try:
-                await generator.aclose()
-            except Exception:  # a session that does not end must not fail the request that made room
-                log.exception("generator %r could not be closed", name)
+async def closed(generators: Generators) -> None:
+    """Close generators that are not used any more."""
+    for name, generator in generators.items():
+        try:
+            await generator.aclose()
+        except Exception:  # a session that does not end must not fail the request that made room
+            log.exception("generator %r could not be closed", name)
 
 
 class GeneratorDeployment:
@@ -124,8 +126,8 @@ class GeneratorDeployment:
         """
         prepare_replica("generator")
         self.first, self._source = build_generators(configs, run_dir), source
-        self.further = LoadedGenerators(
-            lambda source: build_generators(source.configs(), source.run_dir), idle_s=GENERATORS_IDLE_S
+        self.further: OnDemand[RunSource, Generators] = OnDemand(
+            lambda source: build_generators(source.configs(), source.run_dir), idle_s=GENERATORS_IDLE_S, drop=closed
         )
 
     async def load(self, source: RunSource) -> None:

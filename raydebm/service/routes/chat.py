@@ -38,7 +38,6 @@ from raydebm.service.routes.streams import (
     request_events,
 )
 from raydebm.service.settings import Bundle, ChatOverrides
-from raydebm.service.spending import Account
 from raydebm.tasks.base import Task
 from raydebm.tasks.constraints.expressions import EvaluationError
 from raydebm.tasks.constraints.schemas import Steps, check_schema, faults_of, validator_of
@@ -84,14 +83,7 @@ async def asked(
     return *chat_context(service.bundle, body, **facts), form
 
 
-def chat_context(
-    bundle: Bundle,
-    request: ChatRequest,
-    *,
-    request_id: str,
-    received: float | None = None,
-    account: Account | None = None,
-) -> tuple[RequestContext, ChatOverrides]:
+def chat_context(bundle: Bundle, request: ChatRequest, **facts: Any) -> tuple[RequestContext, ChatOverrides]:
     """Context of the request, and its settings for the reply.
 
     Raises:
@@ -112,13 +104,11 @@ def chat_context(
     context = request_context(
         bundle,
         overrides if overrides.seed is not None else overrides.model_copy(update={"seed": request.seed}),
-        request_id=request_id,
         task_name=task_name,
         problem=ProblemBody(prompt=conversation.problem, kind=overrides.kind),
         sampling=request.sampling(),
         conversation=conversation,
-        received=received,
-        account=account,
+        **facts,
     )
     offered = format_for_endpoints(wanted, context.task)
     response_format = None if offered is None else json.dumps(offered, sort_keys=True)

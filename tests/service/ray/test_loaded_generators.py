@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from raydebm.errors import ConfigError
-from raydebm.service.ray.deployments import GENERATORS_IDLE_S, LoadedGenerators
+from raydebm.service.ray.deployments import GENERATORS_IDLE_S, OnDemand, closed
 from raydebm.service.settings import RunSource
 
 SECOND, THIRD, FOURTH = (RunSource(name, "v1", ("ada",)) for name in ("second", "third", "fourth"))
@@ -46,7 +46,7 @@ def loaded(built, clock):
             raise ConfigError("no recipe")
         return {f"{source.run_dir}-ada": Idle()}
 
-    return LoadedGenerators(build, idle_s=GENERATORS_IDLE_S, clock=clock)
+    return OnDemand(build, idle_s=GENERATORS_IDLE_S, drop=closed, clock=clock)
 
 
 def get(loaded, *sources):
