@@ -90,7 +90,7 @@ def sample_routes(bundle: Bundle) -> APIRouter:
     # A run's problems never change.
     problems_of = cache(lambda: [problem for run in bundle.runs for problem in _test_problems(run)])
 
-    @router.get("/v1/options", summary="Show the settings", response_model=OptionsBody)
+    @router.get("/v1/options", summary="Show the settings")
     async def options() -> OptionsBody:
         """Tasks, policies, generators and limits of this service."""
         try:
@@ -99,7 +99,7 @@ def sample_routes(bundle: Bundle) -> APIRouter:
             num_problems = 0
         return options_body(bundle, num_problems=num_problems)
 
-    @router.get("/v1/problems", summary="Show a sample problem", response_model=SampleProblem)
+    @router.get("/v1/problems", summary="Show a sample problem")
     async def problems(index: Annotated[int | None, Query(ge=0, le=MAX_INDEX)] = None) -> SampleProblem:
         """One problem of the run's test split, without its gold: the one at `index`, or a random one."""
         found = await asyncio.to_thread(problems_of)

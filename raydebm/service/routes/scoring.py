@@ -446,7 +446,6 @@ def scoring_routes(service: TriageService) -> APIRouter:
     @router.post(
         "/v1/score",
         summary="Score candidates",
-        response_model=ScoreResponse,
         openapi_extra=examples_of("score", service.bundle),
     )
     async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
@@ -456,10 +455,9 @@ def scoring_routes(service: TriageService) -> APIRouter:
     @router.post(
         "/v1/rerank",
         summary="Rerank documents",
-        response_model=RerankResponse,
         openapi_extra=examples_of("rerank", service.bundle),
     )
-    @router.post("/v2/rerank", response_model=RerankResponse, include_in_schema=False)  # Cohere's client
+    @router.post("/v2/rerank", include_in_schema=False)  # Cohere's client
     async def rerank_route(body: RerankRequest, request: Request) -> RerankResponse:
         """Documents in the order of their `relevance_score`, which is -energy: higher is better; not a probability."""
         return await rerank(service, body, **arrival(request))
@@ -467,7 +465,6 @@ def scoring_routes(service: TriageService) -> APIRouter:
     @router.post(
         "/get_reward",
         summary="Compute rewards",
-        response_model=RewardResponse,
         openapi_extra=examples_of("rewards", service.bundle),
     )
     async def get_reward(

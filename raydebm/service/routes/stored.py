@@ -568,7 +568,6 @@ def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) ->
         "/v1/decisions",
         tags=["decisions"],
         summary="List stored decisions",
-        response_model=DecisionList,
         responses=NOT_ALLOWED,
     )
     async def page(query: Annotated[ListQuery, Query()]) -> DecisionList:
@@ -579,7 +578,6 @@ def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) ->
         "/v1/decisions/{record_id}",
         tags=["decisions"],
         summary="Show a stored decision",
-        response_model=StoredDecision,
         responses=NOT_ALLOWED,
     )
     async def one(record_id: str) -> StoredDecision:
@@ -590,7 +588,6 @@ def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) ->
         "/v1/decisions/{record_id}/outcome",
         tags=["outcomes"],
         summary="Report an outcome",
-        response_model=OutcomeReceipt,
         responses={**NOT_ALLOWED, 409: {"model": ErrorBody, "description": "Too many reports about this decision."}},
         openapi_extra=named_examples(EXAMPLES),
     )
@@ -608,7 +605,6 @@ def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) ->
         "/v1/outcomes",
         tags=["outcomes"],
         summary="Show live accuracy",
-        response_model=OutcomeFigures,
         responses=NOT_ALLOWED,
     )
     async def figures() -> OutcomeFigures:

@@ -34,10 +34,6 @@ def code_of(run_virtually, receive, **kwargs):
     return caught.value.status, caught.value.code
 
 
-def test_a_body_is_put_together(run_virtually):
-    assert run_virtually(read(chunks(b"ab", b"", b"c"))) == b"abc"
-
-
 def test_the_time_is_for_the_whole_body(run_virtually):
     """Forty bytes, one a second: no pause is long, and together they are."""
     assert MAX_BODY_S < 40

@@ -67,16 +67,6 @@ def test_fewer_outcomes_than_a_promise_needs_say_how_many_more_would_do(reader):
     assert fitted.policy.tau_answer == 1.0
 
 
-def test_wrong_answers_alone_certify_nothing(reader):
-    fitted = fit(reader(unanimous(40, wrong=range(40))))
-
-    assert (fitted.guarantee.certified, fitted.guarantee.base_error, fitted.guarantee.more_problems) == (
-        False,
-        1.0,
-        None,
-    )
-
-
 def test_thresholds_rise_where_errors_are(reader):
     """Half of the answers at a share of 0.7 are wrong, none at 1."""
     weak = [(record(index, 7), WRONG if index % 2 else RIGHT) for index in range(100, 160)]

@@ -83,10 +83,3 @@ def test_scripts_import_each_other_only_and_never_set_markup(name):
     assert {module.removeprefix("./") for module in imported} <= NAMES
     for banned in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function"):
         assert banned not in text
-
-
-@pytest.mark.parametrize("name", sorted(name for name in NAMES if name.endswith(".css")))
-def test_styles_load_nothing(name):
-    text = (FOLDER / name).read_text()
-    assert "@import" not in text
-    assert "url(" not in text

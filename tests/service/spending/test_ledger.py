@@ -1,10 +1,5 @@
-"""The ledger: exact sums, ceilings that hold across threads and processes, also when one of these is killed."""
+"""The ledger: exact sums, and ceilings that hold."""
 
-import multiprocessing
-import random
-import signal
-import threading
-import time
 from datetime import UTC, datetime
 
 import pytest
@@ -97,59 +92,3 @@ def test_spending_never_exceeds_the_ceiling_and_sums_are_exact(tmp_path_factory,
             total += min(worst, actual)
     assert ledger.spent("service").nano_usd == total <= ceiling
     ledger.close()
-
-
-def spend(path, ceiling, seed, spending, start):
-    """Spends until nothing is left, from 8 threads; tells each expense before it happens."""
-    start.wait()
-    ledger, chance = Ledger(path), random.Random(seed)
-
-    def work(chance):
-        while True:
-            worst = chance.randrange(1, 50)
-            hold = ledger.reserve({"service": Ceilings(usd=ceiling / NANO)}, usd(worst))
-            if not hold.granted:
-                if worst == 1:
-                    return
-                continue
-            actual = chance.randrange(worst + 1)
-            spending.send(actual)
-            time.sleep(0.001)
-            ledger.settle(hold, Amount(nano_usd=actual))
-
-    threads = [threading.Thread(target=work, args=(random.Random(chance.random()),)) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def test_parallel_processes_stay_below_the_ceiling_when_one_is_killed(tmp_path, repository, monkeypatch):
-    monkeypatch.syspath_prepend(str(repository))  # spawned processes import this module by its name
-    path, ceiling = str(tmp_path / "ledger.sqlite"), 20_000
-    context, total, connections = multiprocessing.get_context("spawn"), 0, []
-    start = context.Barrier(3)  # or the first two may spend all before the third begins
-    Ledger(path).spent("service")
-    processes = []
-    for seed in range(3):
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=spend, args=(path, ceiling, seed, theirs, start))
-        process.start()
-        theirs.close()
-        processes.append(process)
-        connections.append(ours)
-    for _ in range(50):
-        total += connections[0].recv()
-    processes[0].kill()
-    while connections:
-        for ready in multiprocessing.connection.wait(connections):
-            try:
-                total += ready.recv()
-            except EOFError:
-                connections.remove(ready)
-    for process in processes:
-        process.join(timeout=60)
-    assert processes[0].exitcode == -signal.SIGKILL
-    spent = Ledger(path).spent("service").nano_usd
-    assert total <= spent <= ceiling
-    assert spent - total < 8 * 50, "what the killed process's threads held counts as spent; everything else is exact"
