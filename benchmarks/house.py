@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 46_880,
-    "modules": 272,
-    "test lines": 36_610,
+    "source lines": 46_800,
+    "modules": 267,
+    "test lines": 36_390,
     "benchmark lines": 2_400,
     "client lines": 410,
     "document lines outside docs/log": 5_880,
-    "tracked bytes": 15_290_000,
+    "tracked bytes": 15_280_000,
     "recipe keys": 166,
     "service arguments": 28,
     "commands": 16,
