@@ -238,10 +238,11 @@ def test_a_model_that_sampled_the_pool_is_named_with_its_version_and_its_number_
 
 
 def test_a_row_of_an_outside_scorer_names_its_model(make_pool):
-    pools = [make_pool((1, {}), (0, {}), scores={"eorm": [1.0, 0.0]})]
+    pools = [make_pool((1, {}), (0, {}), scores={"another eorm": [0.0, 1.0], "eorm": [1.0, 0.0]})]
     reproduced = reproduction([studied(pools, "gsm8k", models={"eorm": "EORM of 4.3M parameters"})])
 
-    assert cell(reproduced, "tab:main_results", "EORM (55M)", "GSM8K").reason == "here: EORM of 4.3M parameters"
+    found = cell(reproduced, "tab:main_results", "EORM (55M)", "GSM8K")
+    assert (found.estimate.value, found.reason) == (1.0, "here: EORM of 4.3M parameters")
 
 
 def test_humaneval_has_a_column_of_its_own_and_apps_stands_in_for_taco(make_pool):

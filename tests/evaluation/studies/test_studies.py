@@ -37,6 +37,17 @@ def test_one_adapter_is_the_mean_of_the_adapters_alone(make_pool):
     assert one.sigma_auroc.value is None
 
 
+def test_sigma_of_two_adapters_tells_which_selection_is_wrong(make_pool):
+    pools = [
+        make_pool((1, {"members": (0.0, 0.0)}), problem_id="p"),
+        make_pool((0, {"members": (0.0, 2.0)}), problem_id="q"),
+    ]
+
+    _, two = ensemble_sizes(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0, theory=None)
+
+    assert two.sigma_auroc.value == two.mu_sigma_auroc.value == 1.0
+
+
 @pytest.fixture
 def constrained(make_pool):
     """mu prefers the wrong candidate, which breaks a constraint: by mu 0, by E (lambda 1) 1."""
