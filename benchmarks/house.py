@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 46_800,
     "modules": 267,
-    "test lines": 36_390,
+    "test lines": 36_400,
     "benchmark lines": 2_400,
     "client lines": 410,
     "document lines outside docs/log": 5_880,
