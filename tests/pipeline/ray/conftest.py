@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from raydebm.extensions import load_extensions
 from raydebm.pipeline.ray.session import ENVIRONMENT, OWN_CLUSTER_ENVIRONMENT
 
 PLUG_IN = '''
@@ -73,6 +74,7 @@ def install_plug_in() -> None:
     added = [str(folder), str(Path(__file__).parents[1] / "helpers")]  # the latter for scorer_parts
     sys.path[:0] = added
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*added, os.environ.get("PYTHONPATH", "")]))
+    load_extensions.cache_clear()  # a module that was collected earlier may have asked for the tasks
 
 
 # What ray_session sets for a cluster of its own; `local_ray` is started without it.
