@@ -67,7 +67,9 @@ def results(run_dir):
 
 
 def _write_metrics(result, run):
-    run.write_json(result.to_json(), "evaluation", "metrics.json")
+    """All but the versions of this machine."""
+    metrics = {name: value for name, value in result.to_json().items() if name != "versions"}
+    run.write_json(metrics, "evaluation", "metrics.json")
 
 
 def _answers(context, problems):
