@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any, TypeVar
 
 import ray
+import yaml
 from ray import serve
 from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
@@ -53,15 +55,59 @@ T = TypeVar("T")
 def build(args: dict[str, Any]) -> serve.Application:
     """Build the application for Serve, which calls this in a task of its controller.
 
-    For any other exception Serve prints the traceback three times.
+    For any other exception Serve prints the traceback three times, and ``serve run FILE`` hangs.
 
     Raises:
-        RayServeException: the arguments or a run directory are wrong.
+        RayServeException: the arguments or a run directory are wrong. ``serve run`` of the file has been ended.
     """
     try:
         return application_of(parse_args(args))
     except RaydebmError as error:
-        raise RayServeException(in_one_line(str(error), limit=2000)) from None
+        message = in_one_line(str(error), limit=2000)
+        end_serve_run(args, message, import_path=f"{__name__}:{build.__name__}")
+        raise RayServeException(message) from None
+
+
+def end_serve_run(args: Mapping[str, Any], message: str, *, import_path: str) -> None:
+    """End the ``serve run FILE`` commands of this node that wait for an application which cannot be built.
+
+    Serve leaves such a command asleep until Ctrl-C. Each one gets the message on its stderr and SIGHUP, which ends it
+    at once: on SIGTERM Ray dumps a stack, and on SIGINT it ends all of Serve with exit code 0. A command that ignores
+    SIGHUP (``nohup``) is killed.
+
+    Args:
+        args: the application's arguments; commands with others go on.
+    """
+    if not ray.is_initialized():
+        return  # no task of Serve's controller
+    untyped: Any = ray
+    here = untyped.util.get_node_ip_address()
+    for job in untyped._private.state.jobs():
+        process = Path("/proc") / str(job["DriverPid"])
+        if job["IsDead"] or job["DriverIPAddress"] != here:
+            continue
+        with suppress(OSError, ValueError, yaml.YAMLError):  # it has ended, is another user's, or runs no such file
+            if not _waits_for(process, import_path, args):
+                continue
+            with suppress(OSError), (process / "fd" / "2").open("a") as stderr:
+                stderr.write(f"raydebm: error: {message}\n")
+            for number in (signal.SIGHUP, signal.SIGKILL):
+                os.kill(int(process.name), number)
+                time.sleep(STOP_PAUSE_S)
+
+
+def _waits_for(process: Path, import_path: str, args: Mapping[str, Any]) -> bool:
+    words = (process / "cmdline").read_text().split("\0")
+    if "run" not in words or not any(Path(word).name == "serve" for word in words[: words.index("run")]):
+        return False
+    folder = (process / "cwd").readlink()
+    files = [folder / word for word in words[words.index("run") + 1 :] if word.endswith((".yaml", ".yml", ".json"))]
+    trees = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
+    return any(
+        application.get("import_path") == import_path and application.get("args", {}) == args
+        for tree in trees
+        for application in tree.get("applications", ())
+    )
 
 
 def application_of(args: AppArgs) -> serve.Application:
