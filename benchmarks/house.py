@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 46_800,
+    "source lines": 46_840,
     "modules": 267,
-    "test lines": 36_500,
+    "test lines": 36_540,
     "benchmark lines": 2_400,
     "client lines": 410,
     "document lines outside docs/log": 5_890,
-    "tracked bytes": 15_350_000,
+    "tracked bytes": 15_360_000,
     "recipe keys": 166,
     "service arguments": 28,
     "commands": 16,
