@@ -513,7 +513,7 @@ def test_every_mistake_is_listed_at_once():
     assert len(str(caught.value).splitlines()) == 4
 
 
-# ---- patterns and formulas -------------------------------------------------------------------------------------------
+# ---- patterns, formulas, choices by row ------------------------------------------------------------------------
 
 
 BRACKETS = {"format": "pattern", "patterns": [r"\[\[(.*?)\]\]", r"<(\w+)>"]}
@@ -555,6 +555,7 @@ def test_a_pattern_whose_matches_read_too_much_finds_no_answer():
         ({"format": "pattern"}, "format pattern needs patterns"),
         ({"patterns": ["x"]}, "no other format has them"),
         ({"format": "pattern", "patterns": ["(?=x)"]}, "is refused.*lookaround"),
+        ({"choices_field": "options"}, "choices_field goes with format choice"),
     ],
 )
 def test_settings_of_another_format_are_refused(output, message):
@@ -595,3 +596,17 @@ def test_answers_that_differ_in_whitespace_are_one_answer():
 
     assert task.judge(problem, gold, "[[All  are]]").verdict == "correct"
     assert task.vote_key(problem, "All are.") == task.vote_key(problem, "Allare")
+
+
+LETTERS = {"format": "choice", "choices": ["A", "B", "C"], "choices_field": "letters"}
+
+
+@pytest.mark.parametrize(
+    ("letters", "answer"), [(["A", "B", "C"], "C"), (["A", "B"], None), (["X"], None), ("ABC", None), ([], None)]
+)
+def test_a_row_with_fewer_options_allows_only_these(letters, answer):
+    """A row whose column is no list, or names none of the task's choices, has no answer."""
+    task = simple(output=LETTERS)
+    problem, _ = task.problem_and_gold({"question": "?", "letters": letters}, "row 1")
+
+    assert task.parse(problem, "The answer is C") == answer

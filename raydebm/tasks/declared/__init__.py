@@ -25,7 +25,7 @@ from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, ke
 from raydebm.tasks.constraints.rule import View, compile_rule
 from raydebm.tasks.constraints.rule_kinds import read_rule
 from raydebm.tasks.constraints.templates import fill, full_text, short_text
-from raydebm.tasks.declared.answer_reading import find_answer, seen_by_rules, write_answer
+from raydebm.tasks.declared.answer_reading import find_answer, named_choice, seen_by_rules, write_answer
 from raydebm.tasks.declared.definition import GoldRule, TaskDefinition, read_definition
 from raydebm.tasks.declared.matching import check_gold, compared, mismatch
 from raydebm.tasks.fields import compare_fields, leaves
@@ -221,7 +221,16 @@ class DeclaredTask:
         return leaves(answer, output.json_schema) if output.format == "json" else {}
 
     def parse(self, problem: Problem, text: str) -> Answer | None:
-        return find_answer(self.definition.output, text)
+        return find_answer(self.definition.output, text, self._choices(problem))
+
+    def _choices(self, problem: Problem) -> list[str] | None:
+        """Choices of the row; None for all. A row that allows none of the task's choices has no answer."""
+        output = self.definition.output
+        if output.choices_field is None:
+            return None
+        allowed = problem.data.get(output.choices_field)
+        names = {named_choice(output.choices, str(name)) for name in allowed} if isinstance(allowed, list) else set()
+        return [choice for choice in output.choices if choice in names]
 
     def render(self, problem: Problem, answer: Answer) -> str:
         return write_answer(self.definition.output, answer)

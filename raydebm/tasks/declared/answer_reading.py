@@ -21,8 +21,14 @@ _MAX_READ = 50_000_000
 """Characters that the matches of one pattern may read: each of many can cost a scan of the rest of the text."""
 
 
-def find_answer(output: Output, text: str) -> Any | None:
-    """Answer of a completion in canonical form, or None; a completion of more than ``_MAX_CHARS`` has none."""
+def find_answer(output: Output, text: str, choices: list[str] | None = None) -> Any | None:
+    """Answer of a completion in canonical form, or None; a completion of more than ``_MAX_CHARS`` has none.
+
+    Args:
+        output: Format of the answer.
+        text: The completion.
+        choices: For format choice: the choices of the row. Default: all of ``output``.
+    """
     if len(text) > _MAX_CHARS or not _is_writable(text):
         return None
     if output.format == "json":
@@ -31,7 +37,7 @@ def find_answer(output: Output, text: str) -> Any | None:
         number = find_number(text, fallback=True)
         return None if number is None else render_number(number)
     if output.format == "choice":
-        return Choices({name: name for name in output.choices}).find(text)
+        return Choices({name: name for name in (output.choices if choices is None else choices)}).find(text)
     if output.format == "pattern":
         return next(filter(None, (_last_match(pattern, text) for pattern in output.patterns)), None)
     return text.strip() or None

@@ -46,6 +46,9 @@ class Output(Strict):
     choices: list[str] = Field(default_factory=list)
     """For choice: the possible answers, each a single line, compared without case. A letter or number may be followed
     by its meaning: ``B) Paris``."""
+    choices_field: str | None = None
+    """For choice: column with the row's own choices, a list, for rows with fewer of them: of ``choices`` it allows
+    those."""
     patterns: list[str] = Field(default_factory=list)
     """For pattern: RE2 expressions, the strongest mark first. The answer is the last match of the first one that
     matches anything but whitespace: its first group, or all of it, without surrounding whitespace."""
@@ -56,6 +59,8 @@ class Output(Strict):
             raise ValueError(f"schema goes with format json, not {self.format}")
         if bool(self.choices) != (self.format == "choice"):
             raise ValueError("format choice needs choices, and no other format has them")
+        if self.choices_field is not None and self.format != "choice":
+            raise ValueError(f"choices_field goes with format choice, not {self.format}")
         if bool(self.patterns) != (self.format == "pattern"):
             raise ValueError("format pattern needs patterns, and no other format has them")
         for pattern in self.patterns:
@@ -180,7 +185,8 @@ class TaskDefinition(Strict):
     @property
     def fields(self) -> tuple[str, ...]:
         """Columns that become ``Problem.data``."""
-        return tuple(dict.fromkeys([*places_in(self.prompt), *self.data.fields]))
+        own = [] if self.output.choices_field is None else [self.output.choices_field]
+        return tuple(dict.fromkeys([*places_in(self.prompt), *self.data.fields, *own]))
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -215,7 +221,7 @@ class TaskDefinition(Strict):
         if self.gold.by_kind and self.data.kind is None:
             yield "gold.by_kind needs data.kind, the column with the kinds"
         seen = {
-            "the prompt or data.fields": self.fields,
+            "the prompt, data.fields or output.choices_field": self.fields,
             "data.id": [self.data.id],
             "data.difficulty": [self.data.difficulty],
             "data.kind": [self.data.kind],
