@@ -21,9 +21,9 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 46_840,
+    "source lines": 46_860,
     "modules": 267,
-    "test lines": 36_540,
+    "test lines": 36_550,
     "benchmark lines": 2_400,
     "client lines": 410,
     "document lines outside docs/log": 5_890,
