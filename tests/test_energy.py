@@ -38,4 +38,4 @@ def test_no_other_module_writes_the_formula():
         path.name for path in package.rglob("*.py") if re.search(r"\+ (?:\w+\.)*lambda_ \*", path.read_text("utf-8"))
     ]
 
-    assert places == ["energy.py"]
+    assert places == ["records.py"]
