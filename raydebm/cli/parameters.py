@@ -23,7 +23,7 @@ MAX_PORT = 65_535
 def options_from(make: Callable[..., Any], parameter: str) -> Callable[[Command], Command]:
     """Decorator that replaces ``parameter`` by the options of ``make`` and passes its result to the command.
 
-    ``make`` declares the options as a command does. Of several such decorators the uppermost runs first.
+    ``make`` declares the options as a command does. With several such decorators, the topmost runs first.
     """
     options = list(inspect.signature(make).parameters.values())
 

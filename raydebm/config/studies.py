@@ -47,7 +47,7 @@ class VariantConfig(Section):
 
     @property
     def is_recipes_own(self) -> bool:
-        """Whether its scorer is the recipe's own one, so that only the repair is to be made."""
+        """Whether its scorer is the recipe's own, so that only the repair remains to be done."""
         return (
             self.generators is None and self.num_samples is None and not any(getattr(self, name) for name in SECTIONS)
         )

@@ -80,7 +80,7 @@ def read_task_file(path: str | Path) -> dict[str, Any]:
 
 
 def with_definition(tree: dict[str, Any]) -> dict[str, Any]:
-    """A recipe's tree with a task file's content in place of its path. Paths count from the working directory.
+    """A recipe's tree with a task file's content in place of its path. Paths are relative to the working directory.
 
     Raises:
         ConfigError: see ``read_task_file``; also when there is a definition already.

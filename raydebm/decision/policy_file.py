@@ -83,7 +83,7 @@ def check_fits(policy: Policy, recipe: Recipe, task: Task, *, what: str) -> None
 
 
 def _scores(posterior: Posterior) -> set[str]:
-    """Scores of baselines and generators with weight."""
+    """Scores of baselines and generators that have a nonzero weight."""
     weights = [*posterior.weights.items(), *posterior.context_weights.items()]
     kinds = (SCORE, POOL_SCORE)
     return {name.removeprefix(kind) for name, weight in weights if weight for kind in kinds if name.startswith(kind)}

@@ -1,4 +1,4 @@
-"""Decide again about a recorded decision: the same candidates under another policy, budget or scorer.
+"""Repeat a recorded decision: the same candidates under another policy, budget or scorer.
 
 In:   the pool of one decision with its passes, a policy, optionally a budget or new energies.
 Out:  the decision under these settings, and whether it is exact.
@@ -8,9 +8,9 @@ A later pass was sampled with feedback about the best candidate at that time. If
 but about another candidate, the recorded pass is used in place of the new one and ``exact`` is False. If the new policy
 would need a pass, or more of a pass, than was sampled, the result is REGENERATE.
 
-Under another policy with waves, or with other energies, a recorded pass is cut to what its rule would have sampled
-(``waves.cut_pass``), at the ends of waves; live, a wave may also end before its last candidates have arrived. If
-nothing changed, every pass ends where it ended.
+Under another policy with waves, or with other energies, a recorded pass is cut to what the new policy would have
+sampled (``waves.cut_pass``), at the ends of waves; live, a wave may also end before its last candidates have arrived.
+If neither changed, every pass ends where it was recorded to end.
 """
 
 import math
@@ -114,9 +114,9 @@ def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | 
     Args:
         recorded: a decision with its pool, as stored.
         policy: policy to decide by. Default: the recorded policy.
-        budget: maximum number of candidates over all passes. Default: the policy's. The first pass is cut as by a
-            smaller ``num_samples``: every generator's first sample, then every generator's second, and so on. No pass
-            is sampled once the budget is spent.
+        budget: maximum number of candidates over all passes. Default: the policy's. The first pass is cut as
+            if ``num_samples`` were smaller: every generator's first sample, then every generator's second, and so on.
+            No pass is sampled once the budget is spent.
 
     Raises:
         ConfigError: the budget is below 1.

@@ -63,7 +63,7 @@ def spent_elsewhere_usd(recipe: Recipe, run: RunDir, *, journal: str | Path) -> 
     Constant while a stage runs, because stages that spend money run one after another.
 
     Args:
-        journal: the journal of the starting stage, whose budget counts its own costs.
+        journal: journal of the stage that is starting. Not included, because the stage's budget counts it itself.
     """
     if recipe.generation.max_usd is None:
         return 0.0

@@ -149,7 +149,7 @@ class Pipeline(StageContext):
             check_judges(self.recipe, self.run, basis=self.basis("pairs") if are_sampled else None)
 
     def forget_failed(self) -> None:
-        """Mark failed requests of candidates, ratings and readings in all passes for another try. Answers are kept."""
+        """Mark failed requests for candidates and baseline scores, in all passes, to be retried. Answers are kept."""
         if not self.run.exists():
             return
         with write_lock(self.run):
@@ -178,11 +178,11 @@ PREPARE: dict[StageName, Callable[[StageContext], None]] = {
     "calibration": prepare_calibration,
     "evaluation": score_baselines,
 }
-"""Functions that update inputs of a stage that no stage writes; they may reopen the stage."""
+"""Functions that update a stage's inputs that no other stage writes; they may reopen that stage."""
 
 
 SHARED = ("problems", "candidates", "labels")
-"""Stages that runs below a run directory (seeds, folds, variants) copy. Nothing is generated, paid or labelled twice:
+"""Stages copied into nested runs (seeds, folds, variants), so that nothing is generated, paid for or labelled twice:
 paid answers (later passes, judges) are in journals of the parent run."""
 
 
@@ -206,7 +206,7 @@ def child_run(shared: Pipeline, name: str, recipe: Recipe) -> Pipeline:
 
 
 def share_stages(first: Pipeline, other: Pipeline) -> None:
-    """Copy problems, candidates and labels that differ from one run to another."""
+    """Copy problems, candidates and labels from one run to another, except stages that are already equal."""
     for stage in SHARED:
         share_stage(first, other, stage)
 

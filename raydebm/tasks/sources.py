@@ -171,7 +171,7 @@ def split_rows(
     Args:
         split: the task's name of the split, already checked.
         source: None or ``"hub:<name>"``, or a file, or a folder.
-        dataset: hub data set for None.
+        dataset: hub data set to use if ``source`` is None or ``"hub:"``.
         configuration: configuration of the hub data set.
         names: file names to look for in a folder, with ``{split}`` for the split.
 

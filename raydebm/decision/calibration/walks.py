@@ -68,7 +68,7 @@ class PromiseTest:
     """
 
     steps: tuple[Walk, ...]
-    """One walk for every ``tau_accept``, or in waves one for each value of ``accept``."""
+    """A single walk that serves all values of ``tau_accept``; with waves, one walk for each value of ``accept``."""
     accept: tuple[float, ...]
     """Values of ``tau_accept``, the policy's own first. Chosen from confidences only."""
     is_free: bool
@@ -91,7 +91,7 @@ class PromiseTest:
         return cls(steps=(steps, *more), accept=tuple(accept), is_free=False)
 
     def tau_accept(self, tau: float) -> float:
-        """``tau_accept`` of the policy that answers from ``tau`` on."""
+        """``tau_accept`` of the policy whose answer threshold is ``tau``."""
         if self.is_free:
             return max(self.accept[0], tau)
         return next(value for value in self.accept if value >= tau)  # the last one is 1

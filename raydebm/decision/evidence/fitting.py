@@ -54,7 +54,7 @@ class LabelledPool:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelledTable:
-    """Labelled pools as columns (``PoolTable.answered``), with author counts over all written candidates."""
+    """Labelled pools as columns (``PoolTable.answered``), with counts by author over all candidates that have text."""
 
     pools: tuple[LabelledPool, ...]
     table: PoolTable
@@ -98,7 +98,7 @@ class LabelledTable:
 
     @property
     def has_kinds(self) -> bool:
-        """Whether the problems are of several kinds. One kind says nothing."""
+        """Whether the problems are of several kinds. A single kind carries no information."""
         return len(self.table.kind_of_pool[0]) > 1
 
     @cached_property
@@ -116,7 +116,7 @@ class LabelledTable:
     def sums_by_kind(self, values: Floats, used: Bools) -> Floats:
         """Sums of ``values`` (P, X) over the pools in use of each kind, shape (number of kinds, X).
 
-        0 for the unknown kind, so that everything about it is what holds over all kinds.
+        0 for the unknown kind, so that its estimates are those over all kinds.
         """
         kinds, kind = self.table.kind_of_pool
         sums = np.zeros((len(kinds), values.shape[1]))

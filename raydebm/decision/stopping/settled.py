@@ -1,4 +1,4 @@
-"""The stopping rule: the probability that the rest of the budget changes the result.
+"""The stopping rule, based on the probability that the rest of the budget changes the result.
 
 After each wave, in this order:
 
@@ -26,9 +26,9 @@ from raydebm.decision.stopping.predictive import (
 )
 
 EPSILON = 0.05
-"""Accepted probability of losing the answer that the whole budget would select."""
+"""Accepted probability that the whole budget would select a different answer."""
 ETA = 0.05
-"""Probability of reaching ``tau_accept`` with the whole budget below which sampling ends."""
+"""Sampling ends when the probability of reaching ``tau_accept`` with the whole budget is below this value."""
 
 
 class StopReason(StrEnum):
@@ -44,7 +44,7 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Decision whether sampling ends."""
+    """Decision on whether to stop sampling."""
 
     reason: StopReason | None
     """Reason for the end; None while sampling continues."""

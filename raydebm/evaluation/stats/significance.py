@@ -97,7 +97,7 @@ def compare(
 
 
 def _binary(one: Floats, other: Floats, difference: Floats) -> bool:
-    """Whether both are right or wrong wherever both are known, with the same difference in every training."""
+    """Whether all common values are 0 or 1, and each problem's difference is the same in every training."""
     both = np.stack([one, other])[:, ~np.isnan(one + other)]
     known = difference[~np.isnan(difference)]
     return bool(np.isin(both, (0.0, 1.0)).all() and np.isin(known, (-1.0, 0.0, 1.0)).all())

@@ -79,7 +79,7 @@ class _Attempts:
 
     request: GenerationRequest
     may_repeat: bool
-    """Whether an attempt that may be billed can be repeated. At most one late attempt is."""
+    """Whether an attempt that may have been billed can be repeated. A late attempt is repeated only once."""
     costs: list[float] = field(default_factory=list)
     """Known costs of the replies."""
 

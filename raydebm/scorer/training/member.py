@@ -94,7 +94,7 @@ class EnsembleMember(nn.Module):
         return ((name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad)
 
     def trainable_state(self) -> dict[str, Tensor]:
-        """Copies of the weights of adapter (PEFT's keys after ``lora.``) and head (after ``head.``)."""
+        """Copies of the weights: the adapter's under ``lora.`` + PEFT's key, the head's under ``head.`` + its key."""
         lora = get_peft_model_state_dict(self.encoder, save_embedding_layers=False)
         state = {LORA + key: tensor for key, tensor in lora.items()}
         state |= {HEAD + key: tensor for key, tensor in self.head.state_dict().items()}

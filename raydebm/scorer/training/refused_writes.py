@@ -23,7 +23,7 @@ _NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
 def is_refused(error: OSError) -> bool:
-    """Whether the disk refuses until someone acts."""
+    """Whether the error will recur until someone intervenes, such as when the disk is full."""
     return error.errno in REMEDIES
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's models and chat completions, over triage.
+"""OpenAI-compatible models and chat completions, answered by triage.
 
 An abstention is HTTP 200 with ``refusal`` set and ``content`` null, as OpenAI's clients handle refusals. The reasons
 are in the top-level ``raydebm`` object, which typed clients expose as ``model_extra``.
@@ -149,7 +149,7 @@ class JsonForm:
         raise ServiceError(message, 400, "unsupported_response_format", PARAM)
 
     def _shapes(self, answer: str) -> Iterator[Any]:
-        """The answer itself, its text if it is not an object, and either wrapped in an object."""
+        """The answer's JSON value. If that is not an object: also its text, then each of them wrapped in an object."""
         try:
             value = json.loads(answer)
             json.dumps(value, allow_nan=False)  # Python's parser accepts more than others, and reads 1e999 as infinity

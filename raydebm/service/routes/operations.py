@@ -122,7 +122,7 @@ def sample_routes(bundle: Bundle) -> APIRouter:
 
 
 class HealthBody(BaseModel):
-    """Health of the service. Without an API key, if the service has any: only ``status`` and ``version``."""
+    """Health of the service. If it has API keys, a request without one gets only ``status`` and ``version``."""
 
     status: Literal["ok"]
     version: str
@@ -135,11 +135,11 @@ class HealthBody(BaseModel):
     generators: list[str] | None = None
     scorer: dict[str, Any] | None = None
     warnings: list[str] | None = None
-    """Warnings for the operator while the service works, such as a refused change."""
+    """Problems for the operator that do not stop the service, such as a refused change."""
 
 
 def health_route(service: TriageService) -> APIRouter:
-    """The route of probes."""
+    """Route for health and readiness probes."""
     router, bundle, writer = APIRouter(tags=["operations"]), service.bundle, service.records
 
     @router.get("/health", response_model=HealthBody, response_model_exclude_none=True, summary="Check readiness")

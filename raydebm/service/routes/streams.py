@@ -197,7 +197,7 @@ def _by_generator(requests: Iterable[GenerationRequest]) -> dict[str, int]:
 
 
 def triage_routes(service: TriageService) -> APIRouter:
-    """The route of triage."""
+    """Route for triage."""
     router = APIRouter(tags=["triage"])
 
     async def result(answer: TriageResponse) -> list[str]:

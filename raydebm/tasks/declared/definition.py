@@ -50,7 +50,7 @@ class Output(Strict):
     """For choice: column with the row's own choices, a list, for rows with fewer of them: of ``choices`` it allows
     those."""
     patterns: list[str] = Field(default_factory=list)
-    """For pattern: RE2 expressions, the strongest mark first. The answer is the last match of the first one that
+    """For pattern: RE2 expressions, most reliable first. The answer is the last match of the first one that
     matches anything but whitespace: its first group, or all of it, without surrounding whitespace."""
 
     @model_validator(mode="after")
@@ -146,7 +146,7 @@ class Defaults(Strict):
     """Maximum tokens of a candidate."""
 
     def as_record(self) -> TaskDefaults:
-        """The settings as tasks give them."""
+        """Convert to ``TaskDefaults``."""
         return TaskDefaults(**self.model_dump())
 
 

@@ -1,4 +1,4 @@
-"""Wording of puzzles, written and read: names, roles, speech and claims, as in the published data sets."""
+"""Write and parse the text of puzzles: names, roles, speeches and claims, as in the published data sets."""
 
 import re
 from collections.abc import Sequence

@@ -71,13 +71,13 @@ _ALIASES = {"days": "day", "day_number": "day", "attractions": "attraction", "ci
 _DAY_NUMBER = re.compile(r"\s*(?:day\s*)?(\d{1,3})\s*", re.IGNORECASE)
 _MAX_DAYS = 100
 _MAX_CHARS, _MAX_STEPS = 400_000, 200_000
-"""Length to which a text is read, and the characters that failed attempts to read a value may read."""
+"""Maximum length of text that is read, and maximum work on failed attempts to parse a value, in characters."""
 _START = re.compile(r"[\[{]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReading:
-    """Parsed text."""
+    """Result of parsing a text: the plan, or the reason why there is none."""
 
     plan: list[PlanDay] | None
     reason: str = ""

@@ -10,7 +10,7 @@ STDERR_TAIL = 4096
 
 
 class Clock:
-    """Time left of a child's wall and CPU limits, from now on."""
+    """Time left until a child reaches its wall or CPU limit. Both count from construction."""
 
     def __init__(self, pid: int, limits: dict[str, Any]) -> None:
         # The kernel's clock of another process's CPU time; time.pthread_getcpuclockid knows only threads.
@@ -25,8 +25,8 @@ class Clock:
             return 0.0
 
     def left_s(self) -> float:
-        """Seconds until the nearest limit, at most 0 at one. With one running thread, a sleep of this length cannot
-        overshoot."""
+        """Seconds until the next limit; 0 or less once a limit is reached. With one running thread, a sleep of this
+        length cannot overshoot."""
         cpu_left_s = self._cpu_end - self._cpu_s()
         return min(self._wall_end - time.monotonic(), cpu_left_s + 0.001 if cpu_left_s > 0 else 0)
 

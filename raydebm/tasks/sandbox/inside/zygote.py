@@ -89,7 +89,7 @@ class Zygote:
         return reply, bytes(stdout[: header["output_bytes"]])
 
     def _end_child(self, pid: int) -> tuple[int, resource.struct_rusage]:
-        """Kill the rest of a child and of all its descendants."""
+        """Kill a child and all of its descendants."""
         _kill(pid)
         _, wait_status, usage = os.wait4(pid, 0)
         _kill(-1)
