@@ -77,7 +77,7 @@ _START = re.compile(r"[\[{]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanReading:
-    """Result of parsing a text: the plan, or the reason why there is none."""
+    """Result of parsing a text: a plan, or the reason why it has no plan."""
 
     plan: list[PlanDay] | None
     reason: str = ""
