@@ -28,13 +28,8 @@ def content_id(*parts: object, length: int = 20) -> str:
 
 
 def text_key(prompt: str) -> str:
-    """Key of equal problems: the text without differences in case and whitespace."""
+    """Key shared by equal problems: the text with case and whitespace normalised."""
     return " ".join(prompt.split()).casefold()
-
-
-def share_of(*parts: object) -> float:
-    """A number in [0, 1) from the parts, to choose a fixed share of things."""
-    return int(content_id(*parts, length=12), 16) / 16**12
 
 
 def seed_for(*parts: object) -> int:
