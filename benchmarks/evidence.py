@@ -16,21 +16,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from fields import labelled
+from fields import auroc, brier, labelled
 from numpy.typing import NDArray
-from scipy.stats import rankdata
+from promise_resplits import decided as decided_by
+from promise_resplits import pipeline_of
 
-from raydebm.config import DecisionConfig, parse_recipe
+from raydebm.config import DecisionConfig
 from raydebm.decision.calibration.policy_fit import LabelledProblems, fit_policy
-from raydebm.decision.evidence.fitting import LabelledPool, LabelledTable, competition_of
+from raydebm.decision.evidence.fitting import LabelledPool, competition_of
 from raydebm.decision.evidence.measuring import terms_about
 from raydebm.decision.evidence.posterior import Competition
-from raydebm.decision.evidence.profiles import winners
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import Floats
 from raydebm.pipeline.context import TEST
 from raydebm.pipeline.pools import evaluated_pools
-from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.posterior import labelled_pools, learned_from
 from raydebm.records import ScoredCandidate
 from raydebm.run.directory import RunDir
@@ -56,17 +55,15 @@ class Decided:
 
     def figures(self, at: NDArray[np.intp]) -> Floats:
         """Right, AUROC, Brier score and coverages on these problems, all in per cent."""
-        right, sure = self.right[at] > 0.5, self.confidence[at]
-        pairs, ranks = right.sum() * (~right).sum(), rankdata(sure)
-        auroc = (ranks[right].sum() - right.sum() * (right.sum() + 1) / 2) / pairs if pairs else np.nan
-        return 100 * np.array([right.mean(), auroc, ((sure - right) ** 2).mean(), *self.given[:, at].mean(axis=1)])
+        right, sure = (self.right[at] > 0.5).astype(np.float64), self.confidence[at]
+        return 100 * np.array([right.mean(), auroc(sure, right), brier(sure, right), *self.given[:, at].mean(axis=1)])
 
 
 def folds_of(run_dir: Path) -> Iterator[Fold]:
     """Folds of a finished run, or five folds of its labelled problems by their texts."""
     inner = sorted(run_dir.glob("fold-*/energies"))
     for folder in (each.parent for each in inner):
-        pipeline = pipeline_of(folder)
+        pipeline = pipeline_of(str(folder))
         yield labelled_pools(learned_from(pipeline)), labelled_pools(evaluated_pools(pipeline, TEST))
     if not inner:
         pools, _ = labelled(RunDir(str(run_dir)), proofs=True)
@@ -74,11 +71,6 @@ def folds_of(run_dir: Path) -> Iterator[Fold]:
         for number in range(5):
             own = [pool for pool, of in zip(pools, fold, strict=True) if of == number]
             yield [pool for pool, of in zip(pools, fold, strict=True) if of != number], own
-
-
-def pipeline_of(run_dir: Path) -> Pipeline:
-    recipe = RunDir(str(run_dir)).read_json("recipe.json")
-    return Pipeline(recipe=parse_recipe({**recipe, "run_dir": str(run_dir)}, where=str(run_dir)))
 
 
 def masked(pools: Sequence[LabelledPool], *, constraints: bool, kinds: bool) -> list[LabelledPool]:
@@ -109,21 +101,17 @@ def decided(folds: Sequence[Fold], pieces: Sequence[str], *, competition: Compet
             terms=terms,
             context=context,
         )
-        posterior, table = fit.policy.posterior, LabelledTable.of(test)
-        assert posterior is not None
-        estimates = posterior.estimates(table.table)
-        chosen = winners("posterior", table.table, estimates, posterior)
-        worth = np.nan_to_num(table.given_worth(posterior.reference))
-        sure = np.where(chosen >= 0, estimates.probability[chosen], 0.0)
+        confidence, worth = decided_by(fit, test)
+        sure = np.maximum(confidence, 0.0)
         taus = [promise.tau if promise.certified and promise.tau is not None else np.inf for promise in fit.promises]
         given = (sure >= np.array(taus)[:, None]).astype(np.float64)
-        parts.append(Decided(np.where(chosen >= 0, worth[chosen], 0.0), sure, given))
+        parts.append(Decided(np.nan_to_num(worth), sure, given))
     return Decided(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in Decided.__slots__))
 
 
-def section(run_dir: Path) -> list[str]:
+def print_rows(run_dir: Path) -> None:
     """Rows of Markdown about one run; where a piece is left out, differences to all evidence, paired by problem."""
-    folds, pipeline = list(folds_of(run_dir)), pipeline_of(run_dir)
+    folds, competition = list(folds_of(run_dir)), competition_of(pipeline_of(str(run_dir)).task)
     pools = [pool for _, tested in folds for pool in tested if pool.is_labelled]
     scored = [candidate for pool in pools for candidate in pool.candidates]
     lacks = {
@@ -140,31 +128,25 @@ def section(run_dir: Path) -> list[str]:
     if has_kinds:
         runs["without kinds"] = (pieces, False)
     given = {
-        name: decided(folds, chosen, competition=competition_of(pipeline.task), kinds=kinds)
-        for name, (chosen, kinds) in runs.items()
+        name: decided(folds, chosen, competition=competition, kinds=kinds) for name, (chosen, kinds) in runs.items()
     }
     resamples = np.random.default_rng(0).integers(0, len(pools), (2000, len(pools)))
     every = {name: np.array([each.figures(at) for at in resamples]) for name, each in given.items()}
-    whole = np.arange(len(pools))
-    rows = []
-    for name, each in given.items():
-        values = each.figures(whole)
+    whole = {name: each.figures(np.arange(len(pools))) for name, each in given.items()}
+    for name in given:
         left_out = name.startswith("without")
-        if left_out:
-            values = values - given["all"].figures(whole)
+        values = whole[name] - left_out * whole["all"]
         low, high = np.nanquantile(every[name] - left_out * every["all"], [0.025, 0.975], axis=0)
         sign = "+" if left_out else ""
         cells = [f"{value:{sign}.1f} [{a:.1f}, {b:.1f}]" for value, a, b in zip(values, low, high, strict=True)]
-        rows.append(f"| {run_dir.name} | {len(pools):,} | {name} | {' | '.join(cells)} |")
-        print(rows[-1], flush=True)
-    return rows
+        print(f"| {run_dir.name} | {len(pools):,} | {name} | {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dirs", nargs="+", type=Path)
     for run_dir in parser.parse_args().run_dirs:
-        section(run_dir)
+        print_rows(run_dir)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ BUDGETS: Mapping[str, int] = {
     "source lines": 46_860,
     "modules": 267,
     "test lines": 36_550,
-    "benchmark lines": 2_400,
+    "benchmark lines": 2_390,
     "client lines": 410,
     "document lines outside docs/log": 5_890,
     "tracked bytes": 15_360_000,

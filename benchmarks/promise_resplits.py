@@ -88,10 +88,15 @@ def draw(rows: Sequence[Row], path: str) -> None:
     figure.savefig(path, metadata={"Date": None})
 
 
+def pipeline_of(run_dir: str) -> Pipeline:
+    """The pipeline of a run in the folder where it is now."""
+    recipe = RunDir(run_dir).read_json("recipe.json")
+    return Pipeline(recipe=parse_recipe({**recipe, "run_dir": run_dir}, where=run_dir))
+
+
 def load(run_dir: str) -> tuple[list[LabelledPool], str, Policy]:
     """The labelled problems of a finished run, and its policy."""
-    recipe = parse_recipe({**RunDir(run_dir).read_json("recipe.json"), "run_dir": run_dir}, where=run_dir)
-    pipeline = Pipeline(recipe=recipe)
+    pipeline = pipeline_of(run_dir)
     test = evaluated_pools(pipeline, TEST)
     pools = [*labelled_pools(learned_from(pipeline)), *labelled_pools(test)]
     known = [pool for pool in pools if pool.is_labelled]
@@ -140,7 +145,7 @@ def resplits(
             )
         except PoolError:
             continue
-        confidence, worth = decided(fitted, test, base)
+        confidence, worth = decided(fitted, test)
         for error, promise in zip(given.errors, fitted.promises, strict=True):
             tau = np.inf if promise.tau is None else promise.tau
             naive = lowest_threshold(fitted.confidence, 1 - fitted.worth, error)
@@ -165,7 +170,7 @@ def resplits(
     return rows
 
 
-def decided(fitted: PolicyFit, pools: Sequence[LabelledPool], base: Policy) -> tuple[Floats, Floats]:
+def decided(fitted: PolicyFit, pools: Sequence[LabelledPool]) -> tuple[Floats, Floats]:
     """(confidence, worth) of the policy's selection on each pool."""
     posterior = fitted.policy.posterior
     assert posterior is not None

@@ -151,7 +151,7 @@ def field_evidence(
             of_key[key] += number
         mass = np.array([shares.get(key, 0.0) for key in keys]) * count / [of_key[key] for key in keys]
     none = max(0.0, 1.0 - float(mass.sum()))
-    share = np.clip(summed(mass) + none * (votes + 0.5) / (total + 1), LOWEST, 1 - LOWEST)
+    marginal = np.clip(summed(mass) + none * (votes + 0.5) / (total + 1), LOWEST, 1 - LOWEST)
     names = [each.candidate.generator for each in usable]
     authors = sorted(set(names))
     written = np.array([[name == author for author in authors] for name in names], dtype=np.float64)
@@ -159,7 +159,7 @@ def field_evidence(
     np.add.at(by_answer, answer, written / written.sum(axis=0))
     plain = np.column_stack(
         [
-            np.log(share) - np.log1p(-share),
+            np.log(marginal) - np.log1p(-marginal),
             np.log((votes + 0.5) / (total - votes + 0.5)),
             _energies(usable, answer, table, size, reference),
             _penalties([usable[place] for place in first], paths, table, size),
