@@ -214,7 +214,7 @@ def scripted_run(original: str, folder: Path, port: int) -> str:
     recipe = RunDir(original).read_json("recipe.json")
     generator = {"kind": "openai", "name": "scripted", "model": "m", "base_url": f"http://127.0.0.1:{port}/v1"}
     recipe["generators"] = [{**generator, "api_key_env": None, "max_in_flight": 512}]
-    recipe["triage"] = {**recipe["triage"], "regenerate_with": None}
+    recipe["decision"] = {**recipe["decision"], "regenerate_with": None}
     run.write_json(recipe, "recipe.json")
     return run.root
 

@@ -150,7 +150,7 @@ class Chooser:
         policy_in_force = read_policy(folder, recipe, task, policy)
         if not energies and policy_in_force.rule == "paper":
             raise ConfigError(
-                "the policy's rule is paper, which selects by energies; calibrate with triage.rule: posterior, or "
+                "the policy's rule is paper, which selects by energies; calibrate with decision.rule: posterior, or "
                 "leave energies=False out"
             )
         scorer = _load_scorer(folder, device=device, dtype=dtype) if energies else None

@@ -50,7 +50,7 @@ def test_minimal_recipe_has_the_papers_defaults():
     assert (recipe.generation.num_samples, recipe.generation.temperature, recipe.generation.top_p) == (8, 0.7, 0.95)
     assert (recipe.pairs.max_pairs, BAG_FRAC, recipe.pairs.validation_frac) == (16, 0.8, 0.2)
     assert recipe.scorer.backbone == "answerdotai/ModernBERT-base"
-    assert (recipe.triage.theta_sigma, recipe.triage.theta_abstain, recipe.triage.num_regenerate) == (0.8, 1.5, 8)
+    assert (recipe.decision.theta_sigma, recipe.decision.theta_abstain, recipe.decision.num_regenerate) == (0.8, 1.5, 8)
 
 
 def test_paper_adapters():
@@ -69,8 +69,8 @@ def test_paper_adapters():
         ({"seeed": 1}, "seeed: Extra inputs"),
         ({"pairs": {"max_pair": 3}}, r"pairs\.max_pair"),
         ({"generation": {"top_p": 1.5}}, r"generation\.top_p.*got 1\.5"),
-        ({"triage": {"theta_sigma": 2.0}}, "theta_sigma must be below"),
-        ({"triage": {"regenerate_with": "nobody"}}, "'nobody' is not one of the generators q"),
+        ({"decision": {"theta_sigma": 2.0}}, "theta_sigma must be below"),
+        ({"decision": {"regenerate_with": "nobody"}}, "'nobody' is not one of the generators q"),
         ({"generators": []}, "at least one generator"),
         ({"generators": [{"kind": "openai", "name": "q", "model": "m"}] * 2}, "more than once: q"),
         ({"scorer": {"adapters": []}}, "at least one adapter"),
@@ -126,7 +126,7 @@ def test_an_unset_variable_without_default_is_named(monkeypatch):
         (f"generation.num_samples={10**22}", "generation.num_samples: Input should be less than or equal to 100000"),
         ("generation.waves=[8, 100001]", "generation.waves.1: Input should be less than or equal to 100000"),
         ("generators.0.num_samples=100001", "generators.0.*num_samples: Input should be less than or equal to 100000"),
-        ("triage.max_passes=101", "triage.max_passes: Input should be less than or equal to 100"),
+        ("decision.max_passes=101", "decision.max_passes: Input should be less than or equal to 100"),
     ],
 )
 def test_a_count_that_must_be_a_slip_is_refused(setting, words):
@@ -152,7 +152,7 @@ def test_a_file_that_is_no_recipe_is_named(tmp_path, name, words):
 
 
 def test_a_recipe_survives_being_stored(tmp_path):
-    recipe = parse_recipe({**MINIMAL, "triage": {"lambda": 2.0}})
+    recipe = parse_recipe({**MINIMAL, "decision": {"lambda": 2.0}})
     file = tmp_path / "recipe.yaml"
     file.write_text(yaml.safe_dump(recipe.model_dump(mode="json", by_alias=True)), encoding="utf-8")
 
@@ -235,23 +235,23 @@ def test_shipped_recipes_are_valid(repository):
     assert len([load_recipe(file) for file in files]) >= 3
 
 
-BY_TASK = {**MINIMAL, "by_task": {"knights_knaves": {"triage": {"theta_sigma": 0.5}, "training": {"patience": 3}}}}
+BY_TASK = {**MINIMAL, "by_task": {"knights_knaves": {"decision": {"theta_sigma": 0.5}, "training": {"patience": 3}}}}
 
 
 def test_what_a_recipe_says_of_one_task_holds_for_that_task_alone():
-    others = parse_recipe({**BY_TASK, "triage": {"theta_sigma": 0.7, "max_passes": 3}})
+    others = parse_recipe({**BY_TASK, "decision": {"theta_sigma": 0.7, "max_passes": 3}})
     own = parse_recipe(
-        {**BY_TASK, "triage": {"theta_sigma": 0.7, "max_passes": 3}}, overrides=["task.name=knights_knaves"]
+        {**BY_TASK, "decision": {"theta_sigma": 0.7, "max_passes": 3}}, overrides=["task.name=knights_knaves"]
     )
 
-    assert (others.triage.theta_sigma, others.training.patience) == (0.7, None)
-    assert (own.triage.theta_sigma, own.triage.max_passes, own.training.patience) == (0.5, 3, 3)
+    assert (others.decision.theta_sigma, others.training.patience) == (0.7, None)
+    assert (own.decision.theta_sigma, own.decision.max_passes, own.training.patience) == (0.5, 3, 3)
 
 
 def test_an_override_comes_before_what_the_recipe_says_of_the_task():
-    settings = ["task.name=knights_knaves", "triage.theta_sigma=0.6"]
+    settings = ["task.name=knights_knaves", "decision.theta_sigma=0.6"]
 
-    assert parse_recipe(BY_TASK, overrides=settings).triage.theta_sigma == 0.6
+    assert parse_recipe(BY_TASK, overrides=settings).decision.theta_sigma == 0.6
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_an_override_comes_before_what_the_recipe_says_of_the_task():
     [
         ([1], r"by_task must map names of tasks to sections, such as .*got \[1\]"),
         ({"gsm8k": 0.5}, r"by_task must map .*got \{'gsm8k': 0\.5\}"),
-        ({"gsm8k": {"triage": {"theta": 0.5}}}, r"triage\.theta"),
+        ({"gsm8k": {"decision": {"theta": 0.5}}}, r"decision\.theta"),
         ({"gsm8k": {"task": 5}}, r"task: .*\(got 5\)"),
         ({"gsm8k": {"task": {"name": "musr"}}}, r"by_task\.gsm8k\.task\.name: .*cannot be one of them"),
     ],
@@ -304,11 +304,11 @@ def test_numbers_that_json_lacks_are_refused():
 )
 def test_the_papers_recipe_decides_by_the_papers_rule_and_thresholds(repository, task, theta_sigma, lambda_):
     recipe = load_recipe(repository / "configs" / "paper.yaml", overrides=[f"task.name={task}"])
-    policy = policy_of(recipe.triage, get_task(task).defaults)
+    policy = policy_of(recipe.decision, get_task(task).defaults)
 
-    assert (policy.rule, recipe.calibration.enabled, policy.signal) == ("paper", False, "pool_mean")
+    assert (policy.rule, recipe.decision.calibrate, policy.signal) == ("paper", False, "pool_mean")
     assert (policy.theta_sigma, policy.theta_abstain, policy.lambda_) == (theta_sigma, 1.5, lambda_)
-    assert (policy.max_passes, policy.num_regenerate, recipe.triage.regenerate_with) == (2, 8, "qwen-2.5-7b")
+    assert (policy.max_passes, policy.num_regenerate, recipe.decision.regenerate_with) == (2, 8, "qwen-2.5-7b")
 
 
 @pytest.fixture(scope="module")
@@ -380,4 +380,4 @@ def test_the_papers_recipe_has_as_many_candidates_of_one_generator_as_of_several
 
 
 def test_a_recipe_decides_by_the_posterior_where_it_names_no_rule():
-    assert parse_recipe(MINIMAL).triage.rule == "posterior"
+    assert parse_recipe(MINIMAL).decision.rule == "posterior"

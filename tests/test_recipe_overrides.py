@@ -13,16 +13,16 @@ MINIMAL = {
 
 
 def test_overrides_reach_into_sections_and_lists():
-    recipe = parse_recipe(MINIMAL, overrides=["triage.lambda=2", "generators.0.model=n", "pairs.max_pairs=null"])
+    recipe = parse_recipe(MINIMAL, overrides=["decision.lambda=2", "generators.0.model=n", "pairs.max_pairs=null"])
 
-    assert (recipe.triage.lambda_, recipe.generators[0].model, recipe.pairs.max_pairs) == (2.0, "n", None)
+    assert (recipe.decision.lambda_, recipe.generators[0].model, recipe.pairs.max_pairs) == (2.0, "n", None)
 
 
 def test_an_override_below_a_list_that_is_left_out_changes_its_default():
-    recipe = parse_recipe(MINIMAL, overrides=["scorer.adapters.0.rank=3", "calibration.lambdas.1=9"])
+    recipe = parse_recipe(MINIMAL, overrides=["scorer.adapters.0.rank=3", "decision.lambdas.1=9"])
 
     assert [adapter.rank for adapter in recipe.scorer.adapters] == [3, 8, 16, 4, 8]
-    assert recipe.calibration.lambdas == (0.0, 9.0, 1.0, 2.0, 4.0)
+    assert recipe.decision.lambdas == (0.0, 9.0, 1.0, 2.0, 4.0)
 
 
 def test_an_override_below_a_section_that_is_left_out_keeps_its_other_defaults():

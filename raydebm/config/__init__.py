@@ -11,7 +11,7 @@ from raydebm.config.baselines import (
     JudgeBaseline,
     ModelBaseline,
 )
-from raydebm.config.decision import CalibrationConfig, CostsConfig, DecisionConfig, TriageConfig
+from raydebm.config.decision import CostsConfig, DecisionConfig
 from raydebm.config.generators import (
     GenerationConfig,
     GeneratorConfig,
@@ -46,7 +46,6 @@ __all__ = [
     "REPORTING",
     "AdapterConfig",
     "BaselineConfig",
-    "CalibrationConfig",
     "ConfoundingConfig",
     "CostsConfig",
     "DecisionConfig",
@@ -68,7 +67,6 @@ __all__ = [
     "TaskConfig",
     "TrackerName",
     "TransformersGenerator",
-    "TriageConfig",
     "VariantConfig",
     "VllmGenerator",
     "apply_overrides",

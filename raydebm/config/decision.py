@@ -1,4 +1,4 @@
-"""The policy of a recipe, its calibration, and the guarantee about its answers."""
+"""Recipe section ``decision``: the policy, its calibration, and the guarantee about its answers."""
 
 from typing import Annotated, Literal
 
@@ -60,25 +60,6 @@ class PolicySettings(Section):
         return self
 
 
-class TriageConfig(PolicySettings):
-    """Accept, regenerate or abstain: by the posterior over answers, or by the paper's Eq. 3 and Algorithm 1."""
-
-    profile: Profile | Literal["auto"] = "auto"
-    """Profile by which the posterior's rule selects; ``auto``: a richer profile replaces a simpler one if a paired test
-    on held-out problems is significant."""
-    lambda_: NonNegative | None = Field(None, alias="lambda")
-    """Weight of E_constraint. Default: the calibrated value, else the task's default."""
-    regenerate_with: str | None = None
-    """Generator of later passes. Default: the first one (Qwen-2.5-7B in the paper)."""
-
-
-class CalibrationConfig(Section):
-    enabled: bool = True
-    """Choose lambda and both thresholds on validation problems; otherwise those of ``triage`` apply."""
-    lambdas: tuple[NonNegative, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
-    """Values of lambda to try, in addition to the recipe's own."""
-
-
 class CostsConfig(Section):
     """Costs by which thresholds are chosen without a guarantee, in units of one right answer."""
 
@@ -101,9 +82,21 @@ class CostsConfig(Section):
         return max(1 - self.pass_ / (1 + self.wrong), self.answer_threshold)
 
 
-class DecisionConfig(Section):
-    """Calibration of the posterior's rule, and the guarantee about its answers."""
+class DecisionConfig(PolicySettings):
+    """Accept, regenerate or abstain: limits, their calibration, and the guarantee about the answers (paper Eq. 3 and
+    Algorithm 1, or the posterior over answers)."""
 
+    profile: Profile | Literal["auto"] = "auto"
+    """Profile by which the posterior's rule selects; ``auto``: a richer profile replaces a simpler one if a paired test
+    on held-out problems is significant."""
+    regenerate_with: str | None = None
+    """Generator of later passes. Default: the first one (Qwen-2.5-7B in the paper)."""
+    lambda_: NonNegative | None = Field(None, alias="lambda")
+    """Weight of E_constraint. Default: the calibrated value, else the task's default."""
+    calibrate: bool = True
+    """Choose lambda and the thresholds on validation problems; otherwise those of this section apply."""
+    lambdas: tuple[NonNegative, ...] = (0.0, 0.5, 1.0, 2.0, 4.0)
+    """Values of lambda that calibration tries, in addition to ``lambda``."""
     costs: CostsConfig = CostsConfig()
     """Without ``max_error``, thresholds maximise right answers minus these costs."""
     max_error: float | Literal["auto"] | None = None
@@ -115,10 +108,10 @@ class DecisionConfig(Section):
     """Share of problems that ``max_error: auto`` must answer."""
     max_field_error: float | None = Field(None, gt=0, lt=1)
     """Guarantee for structured answers: the largest share of wrong fields among those not flagged for review. It sets
-    ``triage.tau_field``. Default: no guarantee."""
+    ``tau_field``. Default: no guarantee."""
 
     @model_validator(mode="after")
     def _possible(self) -> "DecisionConfig":
         if isinstance(self.max_error, float) and not 0 < self.max_error < 1:
-            raise ValueError(f"decision.max_error must be strictly between 0 and 1, or auto, got {self.max_error}")
+            raise ValueError(f"max_error must be strictly between 0 and 1, or auto, got {self.max_error}")
         return self

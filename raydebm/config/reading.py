@@ -50,7 +50,7 @@ def _lookup(match: re.Match[str], where: str) -> str:
 
 
 def apply_overrides(tree: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Set dotted keys (``triage.theta_sigma=0.5``, ``generators.0.model=x``) in a copy of the tree; values are YAML.
+    """Set dotted keys (``decision.theta_sigma=0.5``, ``generators.0.model=x``) in a copy of the tree; values are YAML.
 
     What is set below a list or section that the tree leaves out (``scorer.adapters.0.rank=4``) changes its default.
 
@@ -116,8 +116,8 @@ def _settled(tree: Mapping[str, Any], overrides: Sequence[str], known: KnownTask
     sections, task = overridden.get(BY_TASK, {}), overridden.get("task")
     if not isinstance(sections, dict) or not all(isinstance(section, dict) for section in sections.values()):
         raise ConfigError(
-            f"{BY_TASK} must map names of tasks to sections, such as {{<task>: {{triage: {{theta_sigma: 0.5}}}}}}, got "
-            f"{sections!r}"
+            f"{BY_TASK} must map names of tasks to sections, such as {{<task>: {{decision: {{theta_sigma: 0.5}}}}}}, "
+            f"got {sections!r}"
         )
     name = str(task.get("name")) if isinstance(task, dict) else ""
     _check_tasks([str(key) for key in sections if str(key) != name], known)

@@ -3,7 +3,7 @@
 from pydantic import Field, ValidationError, model_validator
 
 from raydebm.config.baselines import BaselineConfig
-from raydebm.config.decision import CalibrationConfig, DecisionConfig, TriageConfig
+from raydebm.config.decision import DecisionConfig
 from raydebm.config.generators import GenerationConfig, GeneratorConfig
 from raydebm.config.scorer import PairsConfig, ScorerConfig, TrainingConfig
 from raydebm.config.section import PathName, Section
@@ -62,12 +62,8 @@ class Recipe(Section):
     """Encoder and adapters."""
     training: TrainingConfig = TrainingConfig()
     """Training of the adapters."""
-    triage: TriageConfig = TriageConfig()
-    """Rule and limits of the decision to accept, regenerate or abstain."""
-    calibration: CalibrationConfig = CalibrationConfig()
-    """Choice of lambda and of the thresholds on sigma."""
     decision: DecisionConfig = DecisionConfig()
-    """Calibration of the posterior's rule, and its guarantee."""
+    """Accept, regenerate or abstain: rule, limits, calibration and guarantee."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Comparison of selectors."""
     baselines: tuple[BaselineConfig, ...] = ()
@@ -95,9 +91,9 @@ class Recipe(Section):
         selectors = [baseline.name for baseline in self.baselines]
         if len(set(selectors)) != len(selectors):
             raise ValueError(f"baselines: names must differ, got {', '.join(selectors)}")
-        if self.triage.regenerate_with is not None and self.triage.regenerate_with not in names:
+        if self.decision.regenerate_with is not None and self.decision.regenerate_with not in names:
             raise ValueError(
-                f"triage.regenerate_with: {self.triage.regenerate_with!r} is not one of the generators "
+                f"decision.regenerate_with: {self.decision.regenerate_with!r} is not one of the generators "
                 f"{', '.join(names)}"
             )
         return self
@@ -131,7 +127,7 @@ class Recipe(Section):
     @property
     def evidence(self) -> tuple[BaselineConfig, ...]:
         """The baselines whose scores are evidence of the posterior."""
-        if self.triage.rule != "posterior":
+        if self.decision.rule != "posterior":
             return ()
         return tuple(baseline for baseline in self.baselines if baseline.is_evidence)
 
@@ -143,8 +139,10 @@ class Recipe(Section):
 
         Later passes are sampled for validation problems only, so a policy of several passes is fitted on those.
         """
-        has_one_pass = self.triage.max_passes == 1 or all(generator.kind == "recorded" for generator in self.generators)
-        return self.triage.rule == "posterior" and has_one_pass
+        has_one_pass = self.decision.max_passes == 1 or all(
+            generator.kind == "recorded" for generator in self.generators
+        )
+        return self.decision.rule == "posterior" and has_one_pass
 
     @property
     def resolved_run_dir(self) -> str:

@@ -72,8 +72,8 @@ class VariantConfig(Section):
         tree["generators"] = [self._thinned(config) for config in tree["generators"] if config["name"] in wanted]
         if self.num_samples is not None:
             tree["generation"]["num_samples"] = min(self.num_samples, tree["generation"]["num_samples"])
-        if tree["triage"]["regenerate_with"] not in wanted:
-            tree["triage"]["regenerate_with"] = None
+        if tree["decision"]["regenerate_with"] not in wanted:
+            tree["decision"]["regenerate_with"] = None
         tree["confounding"]["swap"] = [name for name in tree["confounding"]["swap"] if name in wanted]
         return tree
 

@@ -40,7 +40,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, PlainSerializer, ValidationError, model_validator
 
-from raydebm.config import GeneratorConfig, OpenAIGenerator, TriageConfig
+from raydebm.config import DecisionConfig, GeneratorConfig, OpenAIGenerator
 from raydebm.config.decision import Count, NonNegative, PolicySettings, Probability, Profile, Rule
 from raydebm.config.section import problems_in
 from raydebm.decision.evidence.posterior import Posterior
@@ -117,7 +117,7 @@ class Policy(PolicySettings):
     def _fitted(self) -> Self:
         if self.rule == "posterior" and self.posterior is None:
             raise ValueError(
-                "triage.rule is posterior, but none was fitted; run `raydebm calibrate`, or set triage.rule: paper"
+                "decision.rule is posterior, but none was fitted; run `raydebm calibrate`, or set decision.rule: paper"
             )
         return self
 
@@ -160,7 +160,7 @@ class Policy(PolicySettings):
         return self.replaced(**void) if void else self
 
     def settings(self) -> dict[str, Any]:
-        """Keys of a recipe's ``triage`` section and the limits that are set, without the fitted fields (``FITTED``)."""
+        """Settings of a recipe's ``decision`` section and the limits that are set, without ``FITTED``."""
         return self.model_dump(mode="json", by_alias=True, exclude=FITTED, exclude_none=True)
 
     def to_json(self) -> dict[str, Any]:
@@ -224,7 +224,7 @@ def _problems(error: ValidationError) -> Sequence[str]:
     """Validation errors in words. Unknown keys are listed with the known ones."""
     unknown = [str(problem["loc"][-1]) for problem in error.errors() if problem["type"] == "extra_forbidden"]
     if not unknown:
-        return list(problems_in(error, root="triage"))
+        return list(problems_in(error, root="decision"))
     known = [field.alias or name for name, field in Policy.model_fields.items() if not field.exclude]
     return [f"unknown key(s) {', '.join(sorted(unknown))}; known: {', '.join(known)}"]
 
@@ -241,11 +241,13 @@ def _harmless(before: Policy, after: Policy) -> set[str]:
     return ({"tau_answer"} if is_certified and stops_alike else set()) | ({"tau_accept"} if is_one_pass else set())
 
 
-def policy_of(config: TriageConfig, task_defaults: TaskDefaults, generators: Sequence[GeneratorConfig] = ()) -> Policy:
+def policy_of(
+    config: DecisionConfig, task_defaults: TaskDefaults, generators: Sequence[GeneratorConfig] = ()
+) -> Policy:
     """Policy of a recipe, with the paper's rule until a posterior is fitted.
 
     Args:
-        config: the recipe's ``triage`` section. Its lambda defaults to the task's.
+        config: the recipe's ``decision`` section. Its lambda defaults to the task's.
         task_defaults: defaults of the recipe's task.
         generators: the recipe's generators, for their prices. Local and recorded models are free.
     """

@@ -28,7 +28,7 @@ def read_policy(run: RunDir, recipe: Recipe, task: Task, wanted: str | None = No
         ConfigError: the policy is missing or invalid.
     """
     if wanted == "recipe":
-        return policy_of(recipe.triage, task.defaults, recipe.generators)
+        return policy_of(recipe.decision, task.defaults, recipe.generators)
     return policy_in_force(run) if wanted is None else policy_in(wanted)
 
 

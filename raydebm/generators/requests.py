@@ -306,7 +306,7 @@ class PassRequests:
     @property
     def regenerator(self) -> GeneratorConfig:
         """The generator of later passes: the recipe's choice if it is among those asked, else the first of them."""
-        wanted = self.recipe.triage.regenerate_with
+        wanted = self.recipe.decision.regenerate_with
         return next((config for config in self.asked if config.name == wanted), self.asked[0])
 
     @property
@@ -349,9 +349,9 @@ class PassRequests:
 
     def later(self, problem: Problem, pass_index: int, messages: Sequence[Message]) -> list[GenerationRequest]:
         """Requests of a later pass with feedback. The share ``fresh_share`` repeats the first prompt instead."""
-        triage = self.recipe.triage
-        num_samples = triage.num_regenerate if self.num_regenerate is None else self.num_regenerate
-        share = triage.fresh_share if self.fresh_share is None else self.fresh_share
+        decision = self.recipe.decision
+        num_samples = decision.num_regenerate if self.num_regenerate is None else self.num_regenerate
+        share = decision.fresh_share if self.fresh_share is None else self.fresh_share
         replies, fresh = (
             self._make(problem, chat, self.regenerator, num_samples=num_samples, pass_index=pass_index)
             for chat in (messages, self.task.messages(problem))

@@ -69,7 +69,7 @@ class StageContext:
             TaskDataError: the pool cannot be read.
         """
         config = self.passes.regenerator
-        if not isinstance(config, RecordedGenerator) or self.recipe.triage.rule != "paper":
+        if not isinstance(config, RecordedGenerator) or self.recipe.decision.rule != "paper":
             return None
         pool = read_pool_file(config.pool, "", config.text_fields, (config.model,))
         return pool if any(model == config.model and rank[0] > 1 for _, model, rank, _ in pool[0]) else None

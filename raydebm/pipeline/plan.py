@@ -84,7 +84,7 @@ def _later_passes(context: StageContext) -> Iterator[str]:
         )
     elif default_policy(context).max_passes > 1:
         yield (
-            f"later passes: at most {context.recipe.triage.num_regenerate} more requests per validation problem and "
+            f"later passes: at most {context.recipe.decision.num_regenerate} more requests per validation problem and "
             "lambda, and per regenerated test problem"
         )
 

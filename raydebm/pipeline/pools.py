@@ -136,7 +136,7 @@ def assembled(problems: Iterable[Problem], recorded: RecordedPools, *, scores: S
 
 def default_policy(context: StageContext) -> Policy:
     """The recipe's own policy, before calibration. Has one pass if a recorded pool has no replies to feedback."""
-    policy = policy_of(context.recipe.triage, context.task.defaults, context.recipe.generators)
+    policy = policy_of(context.recipe.decision, context.task.defaults, context.recipe.generators)
     is_asked = context.passes.regenerator.kind != "recorded"
     return policy if is_asked or context.recorded_replies is not None else policy.replaced(max_passes=1)
 

@@ -85,7 +85,7 @@ _ENERGIES = Stage(name="energies", upstream=_SCORER, writes=("energies.parquet",
 _CALIBRATION = Stage(
     name="calibration",
     upstream=_ENERGIES,
-    sections=("triage", "calibration", "decision"),
+    sections=("decision",),
     writes=("policy.json", "grid.json", "decision.json"),
 )
 _EVALUATION = Stage(

@@ -319,7 +319,7 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -
     if policy.rule != "posterior" or policy.posterior is None:
         raise ConfigError(
             "the run's policy decides by the paper's rule, which has no confidence to certify; run `raydebm calibrate` "
-            "with triage.rule: posterior first"
+            "with decision.rule: posterior first"
         )
     if policy.posterior.task not in ("", sample.origin.task.name):
         raise ConfigError(
@@ -563,7 +563,7 @@ def _recipe_of_import(recipe: Recipe, out: str) -> Recipe:
     changes = [
         f"name={recipe.name}-decisions",
         f"run_dir={out}",
-        "triage.max_passes=1",
+        "decision.max_passes=1",
         "generation.greedy=false",
     ]
     return parse_recipe(apply_overrides(recipe.model_dump(mode="json", by_alias=True), changes))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from raydebm.config import TriageConfig, parse_recipe
+from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.terms import Author, Reference
 from raydebm.decision.policy import Policy, policy_of
@@ -203,8 +203,8 @@ def test_policy_json_is_checked(value, message):
 def test_lambda_comes_from_the_task_when_the_recipe_leaves_it_open():
     defaults = TaskDefaults(max_length=1, batch_size=1, patience=1, lambda_=2.0)
 
-    assert policy_of(TriageConfig(), defaults).lambda_ == 2.0
-    assert policy_of(TriageConfig.model_validate({"lambda": 0.5}), defaults).lambda_ == 0.5
+    assert policy_of(DecisionConfig(), defaults).lambda_ == 2.0
+    assert policy_of(DecisionConfig.model_validate({"lambda": 0.5}), defaults).lambda_ == 0.5
 
 
 # ---- the posterior's rule -------------------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def test_settings_are_keys_of_a_recipe_and_the_limits_that_are_set():
 
 
 def test_the_posteriors_rule_needs_a_posterior():
-    with pytest.raises(ConfigError, match=r"none was fitted; run `raydebm calibrate`, or set triage\.rule: paper"):
+    with pytest.raises(ConfigError, match=r"none was fitted; run `raydebm calibrate`, or set decision\.rule: paper"):
         Policy(rule="posterior")
 
 
@@ -397,10 +397,10 @@ def test_a_recipes_prices_and_waves_become_the_policys():
                 {**endpoint, "name": "unknown"},
                 {"kind": "transformers", "name": "own", "model": "m"},
             ],
-            "triage": {"waves": [4, 8]},
+            "decision": {"waves": [4, 8]},
         }
     )
 
-    policy = policy_of(recipe.triage, TaskDefaults(max_length=64, batch_size=1, patience=1), recipe.generators)
+    policy = policy_of(recipe.decision, TaskDefaults(max_length=64, batch_size=1, patience=1), recipe.generators)
 
     assert (policy.waves, policy.prices) == ((4, 8), {"priced": 2.0, "own": 0.0})

@@ -57,7 +57,7 @@ def test_what_is_not_certified_is_written_by_force(recipe):
 
 def test_a_calibration_that_would_drop_a_guarantee_is_refused_and_nothing_is_lost(recipe):
     certify(recipe, 0.95)
-    pipeline = Pipeline(recipe=changed_recipe(recipe, {"calibration": {"enabled": False}}))
+    pipeline = Pipeline(recipe=changed_recipe(recipe, {"decision": {"calibrate": False}}))
     before = contents(pipeline.run)
 
     with pytest.raises(ConfigError, match=r"policy\.json guarantees max_error 0\.95.*decision\.max_error"):

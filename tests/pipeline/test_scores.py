@@ -202,7 +202,7 @@ READER = {"kind": "reader", "name": "reader", "model": "embedded:kk-bo"}
 @pytest.mark.parametrize(("passes", "expected"), [(1, {"q0", "r0"}), (2, set())], ids=["one-pass", "two-passes"])
 def test_a_reader_reads_training_answers_where_the_posterior_learns_from_them(local_ray, tmp_path, passes, expected):
     """Of a training and a validation problem; the latter is read in any case."""
-    recipe, run = recipe_of(tmp_path, baselines=[READER], triage={"max_passes": passes}), RunDir(str(tmp_path))
+    recipe, run = recipe_of(tmp_path, baselines=[READER], decision={"max_passes": passes}), RunDir(str(tmp_path))
     score(recipe, run, [*answers(1, "q"), *answers(1, "r")])
     (trained,) = StageContext(recipe=recipe).splits()["train"]
 

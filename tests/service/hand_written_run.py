@@ -43,7 +43,7 @@ RECIPE = {
     ],
     "generation": {"num_samples": 2, "max_tokens": 64},
     "scorer": {"backbone": "embedded:encoder-mini"},
-    "triage": {"num_regenerate": 2},
+    "decision": {"num_regenerate": 2},
 }
 
 

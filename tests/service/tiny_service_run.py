@@ -135,7 +135,7 @@ def make_run(folder, encoder, babbler):
         ],
         "generation": {"num_samples": 2, "max_tokens": 64},
         "scorer": {"backbone": str(encoder)},
-        "triage": {"num_regenerate": 2},
+        "decision": {"num_regenerate": 2},
     }
     run.write_json(parse_recipe(live_recipe).model_dump(mode="json", by_alias=True), "recipe.json")
     # Random adapters disagree by any amount; these thresholds let constraints alone decide.

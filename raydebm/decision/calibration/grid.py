@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raydebm.config import CalibrationConfig
+from raydebm.config import DecisionConfig
 from raydebm.decision.calibration.walks import CORRECT, TraceStep, steps_of
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
@@ -107,7 +107,7 @@ class CalibrationResult:
         }
 
 
-def without_gate(base: Policy, config: CalibrationConfig) -> dict[float, Policy]:
+def without_gate(base: Policy, config: DecisionConfig) -> dict[float, Policy]:
     """Policies by lambda that go through all passes: the grid may ask for a later pass of any problem."""
     lambdas = sorted({*config.lambdas, base.lambda_})
     return {lambda_: base.replaced(lambda_=lambda_, theta_sigma=0.0, theta_abstain=1e9) for lambda_ in lambdas}
@@ -118,7 +118,7 @@ def calibrate(
     labels: Mapping[str, Label],
     *,
     base: Policy,
-    config: CalibrationConfig,
+    config: DecisionConfig,
 ) -> CalibrationResult:
     """Search the grid.
 

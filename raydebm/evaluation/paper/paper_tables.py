@@ -284,7 +284,7 @@ def _two_pass(context: Context, row: str, column: str) -> Measured:
     studies = [each for each in studies if each.evaluation.policy["rule"] == "paper"]
     if not studies:
         raise NoValueError(
-            "the loop of the runs given decides by the posterior; `triage.rule: paper`, as in configs/paper.yaml, "
+            "the loop of the runs given decides by the posterior; `decision.rule: paper`, as in configs/paper.yaml, "
             "makes the paper's"
         )
     study = next((each for each in studies if each.evaluation.row(ALL_PASSES) is not None), None)

@@ -54,10 +54,10 @@ def calibrate_run(context: StageContext) -> Calibrated:
     recipe, policy = context.recipe, default_policy(context)
     files: dict[str, Any] = {}
     facts = Facts(enabled=False)
-    if recipe.calibration.enabled:
+    if recipe.decision.calibrate:
         grid = _thresholds(context, policy)
         policy, facts, files["grid.json"] = grid.policy, grid.facts(), grid.to_json()
-    if recipe.triage.rule == "posterior":
+    if recipe.decision.rule == "posterior":
         fit, facts["decision"] = fit_run_policy(context, policy)
         if fit is not None:
             policy, files["decision.json"] = fit.policy, fit.decision_file()
@@ -102,7 +102,7 @@ def keep_guarantees(context: StageContext, reason: str) -> None:
 
 def _thresholds(context: StageContext, default: Policy) -> CalibrationResult:
     """Choose lambda and the thresholds on sigma on the validation split, sampling every later pass of any lambda."""
-    config = context.recipe.calibration
+    config = context.recipe.decision
     policies = without_gate(default, config)
     outcomes = complete(context, VALIDATION, list(policies.values()))
     labels = recorded_pools(context, VALIDATION).labels

@@ -39,7 +39,7 @@ def fit_run_policy(context: StageContext, base: Policy) -> tuple[PolicyFit | Non
             ),
             base=base,
             config=recipe.decision,
-            profile=None if recipe.triage.profile == "auto" else recipe.triage.profile,
+            profile=None if recipe.decision.profile == "auto" else recipe.decision.profile,
             walk=_walk_of(context, [pool.problem_id for pool in pools if pool.is_labelled])
             if base.max_passes > 1
             else None,

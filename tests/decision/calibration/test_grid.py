@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from raydebm.config import CalibrationConfig
+from raydebm.config import DecisionConfig
 from raydebm.decision.calibration import grid
 from raydebm.decision.calibration.grid import GridRow, calibrate, choose, without_gate
 from raydebm.decision.policy import Policy
@@ -106,7 +106,7 @@ class World:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(grid, "NUM_THRESHOLDS", num_thresholds)
             patch.setattr(grid, "MAX_ABSTAIN_FRAC", max_abstain_frac)
-            config = CalibrationConfig(**lambdas)
+            config = DecisionConfig(**lambdas)
             parts = Parts(**self.parts())
             outcomes = {
                 lambda_: replay(self.problems, parts=parts, policy=policy)

@@ -106,7 +106,7 @@ def test_a_loop_by_the_posterior_stays_out_of_the_papers_table(by_posterior):
     absent = cell([by_posterior], "Two-pass")
 
     assert absent.measured is None
-    assert "decides by the posterior; `triage.rule: paper`" in absent.reason
+    assert "decides by the posterior; `decision.rule: paper`" in absent.reason
 
 
 def test_a_variant_by_the_papers_rule_fills_the_table_of_a_run_by_the_posterior(by_posterior, by_paper):

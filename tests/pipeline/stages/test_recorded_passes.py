@@ -24,7 +24,7 @@ def small_llms(repository, tmp_path):
 
     def recipe(rule, *overrides):
         file = repository / "configs" / "gsm8k_small_llms.yaml"
-        loaded = load_recipe(file, overrides=[f"run_dir={tmp_path}", f"triage.rule={rule}", *overrides])
+        loaded = load_recipe(file, overrides=[f"run_dir={tmp_path}", f"decision.rule={rule}", *overrides])
         return with_recorded_answers(loaded, POOL)
 
     return recipe

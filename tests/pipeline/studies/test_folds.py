@@ -23,8 +23,8 @@ pytestmark = pytest.mark.ray
 def small(recipe, folder):
     """One adapter and one pass, in another folder."""
     one_adapter = recipe.scorer.model_copy(update={"adapters": recipe.scorer.adapters[:1]})
-    one_pass = recipe.triage.model_copy(update={"max_passes": 1})
-    return recipe.model_copy(update={"run_dir": str(folder), "scorer": one_adapter, "triage": one_pass})
+    one_pass = recipe.decision.model_copy(update={"max_passes": 1})
+    return recipe.model_copy(update={"run_dir": str(folder), "scorer": one_adapter, "decision": one_pass})
 
 
 def trained_once_more(pipeline, **options):

@@ -20,8 +20,8 @@ def trained(finished, tmp_path_factory):
     pipeline, _, _ = finished
     folder = tmp_path_factory.mktemp("seeds")
     one_adapter = pipeline.recipe.scorer.model_copy(update={"adapters": pipeline.recipe.scorer.adapters[:1]})
-    one_pass = pipeline.recipe.triage.model_copy(update={"max_passes": 1})
-    update = {"run_dir": str(folder), "scorer": one_adapter, "triage": one_pass}
+    one_pass = pipeline.recipe.decision.model_copy(update={"max_passes": 1})
+    update = {"run_dir": str(folder), "scorer": one_adapter, "decision": one_pass}
     for stage in SHARED:  # the run's own, were it not for the time that generating takes
         pipeline.run.copy_stage(stage, RunDir(str(folder)))
     reports = []

@@ -28,8 +28,8 @@ def run(finished, tmp_path_factory):
     folder = tmp_path_factory.mktemp("with-variants") / "run"
     shutil.copytree(original.run.root, folder)
     few = original.recipe.confounding.model_copy(update={"repair_min_cell": 4})
-    one_pass = original.recipe.triage.model_copy(update={"max_passes": 1})
-    changes = {"run_dir": str(folder), "variants": VARIANTS, "confounding": few, "triage": one_pass}
+    one_pass = original.recipe.decision.model_copy(update={"max_passes": 1})
+    changes = {"run_dir": str(folder), "variants": VARIANTS, "confounding": few, "decision": one_pass}
     return replace(original, recipe=original.recipe.model_copy(update=changes), on_stage=[].append)
 
 

@@ -154,7 +154,7 @@ def test_the_pipeline_takes_them_as_its_own_and_makes_pairs(imported, tmp_path):
     imported()
     recipe = parse_recipe(json.loads((tmp_path / "out" / "recipe.json").read_text()))
     pipeline = Pipeline(recipe=recipe)
-    assert recipe.triage.max_passes == 1
+    assert recipe.decision.max_passes == 1
     assert current_manifest("labels", recipe, pipeline.run) is not None
     pipeline.make("pairs")
     facts = pipeline.run.manifest("pairs")["facts"]
