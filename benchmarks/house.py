@@ -21,14 +21,14 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 46_860,
+    "source lines": 46_850,
     "modules": 267,
-    "test lines": 36_550,
+    "test lines": 36_540,
     "benchmark lines": 2_390,
     "client lines": 410,
-    "document lines outside docs/log": 5_890,
+    "document lines outside docs/log": 5_880,
     "tracked bytes": 15_360_000,
-    "recipe keys": 166,
+    "recipe keys": 164,
     "service arguments": 28,
     "commands": 16,
 }
