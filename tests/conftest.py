@@ -8,6 +8,7 @@ import sys
 import time
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import lanes
 import pytest
@@ -168,6 +169,23 @@ def run_virtually():
     def run(work):
         with asyncio.Runner(loop_factory=VirtualTime) as runner:
             return runner.run(work)
+
+    return run
+
+
+@pytest.fixture
+def raydebm(capsys, monkeypatch):
+    """What a command line says in this process, without the start of another one and its imports."""
+    from raydebm.cli import main
+
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(list(map(str, arguments)))
+        said = capsys.readouterr()
+        return SimpleNamespace(returncode=ended.value.code, stdout=said.out, stderr=said.err)
 
     return run
 

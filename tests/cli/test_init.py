@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from raydebm.cli import main, starter
+from raydebm.cli import starter
 from raydebm.cli.runs import write_starter
 from raydebm.config import load_recipe
 from raydebm.errors import ConfigError
@@ -11,11 +11,8 @@ from raydebm.errors import ConfigError
 NAMES = {"recipe.yaml", "serve_config.yaml", "cluster.yaml"}
 
 
-def test_it_writes_the_three_files_into_a_new_folder(tmp_path):
-    with pytest.raises(SystemExit) as ended:
-        main(["init", str(tmp_path / "new" / "folder")])
-
-    assert ended.value.code == 0
+def test_it_writes_the_three_files_into_a_new_folder(raydebm, tmp_path):
+    assert raydebm("init", tmp_path / "new" / "folder").returncode == 0
     assert {file.name for file in (tmp_path / "new" / "folder").iterdir()} == NAMES
 
 

@@ -3,43 +3,31 @@
 import json
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import pytest
 
-from raydebm.cli import main
-
-
-@pytest.fixture
-def raydebm(capsys, monkeypatch):
-    """What a command says in a folder: in this process, without the start of another one and its imports."""
-
-    def run(*arguments, cwd):
-        monkeypatch.chdir(cwd)
-        with pytest.raises(SystemExit) as ended:
-            main(arguments)
-        said = capsys.readouterr()
-        return SimpleNamespace(returncode=ended.value.code, stdout=said.out, stderr=said.err)
-
-    return run
-
 
 @pytest.fixture(scope="module")
-def starter(tmp_path_factory):
+def starter_files(tmp_path_factory):
     """A folder in which `task new` has written the task «reply»."""
     folder = tmp_path_factory.mktemp("starter")
     subprocess.run([sys.executable, "-m", "raydebm", "task", "new", "reply"], check=True, timeout=240, cwd=folder)
     return folder
 
 
+@pytest.fixture
+def starter(starter_files, monkeypatch):
+    monkeypatch.chdir(starter_files)
+    return starter_files
+
+
 def test_a_new_task_is_valid_and_its_answers_are_as_intended(raydebm, starter):
-    done = raydebm("task", "validate", "reply/task.yaml", "--answers", "reply/answers.jsonl", cwd=starter)
+    done = raydebm("task", "validate", "reply/task.yaml", "--answers", "reply/answers.jsonl")
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "12 row(s), 12 problem(s)" in done.stdout
-    assert "48 answer(s), the first 20 of them above; 45 parsed, 24 break no constraint; 27 correct, 21 incorrect" in (
-        done.stdout
-    )
+    told = "48 answer(s), the first 20 of them above; 45 parsed, 24 break no constraint; 27 correct, 21 incorrect"
+    assert told in done.stdout
     assert "warning" not in done.stdout
 
 
@@ -47,15 +35,13 @@ def test_the_field_of_the_texts_can_be_named(raydebm, starter):
     answers = (starter / "reply" / "answers.jsonl").read_text(encoding="utf-8")
     (starter / "said.jsonl").write_text(answers.replace('"text":', '"said":'), encoding="utf-8")
 
-    done = raydebm(
-        "task", "validate", "reply/task.yaml", "--answers", "said.jsonl", "--text-field", "said", cwd=starter
-    )
+    done = raydebm("task", "validate", "reply/task.yaml", "--answers", "said.jsonl", "--text-field", "said")
 
     assert "45 parsed, 24 break no constraint; 27 correct, 21 incorrect" in done.stdout
 
 
 def test_nothing_is_overwritten(raydebm, starter):
-    done = raydebm("task", "new", "reply", cwd=starter)
+    done = raydebm("task", "new", "reply")
 
     assert done.returncode == 2
     assert "'reply' exists and is not empty; choose another name or --folder" in done.stderr
@@ -69,7 +55,7 @@ def test_bad_rows_are_all_listed(raydebm, starter, tmp_path):
     ]
     data = tmp_path / "rows.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)))
-    done = raydebm("task", "validate", "reply/task.yaml", "--data", str(data), cwd=starter)
+    done = raydebm("task", "validate", "reply/task.yaml", "--data", str(data))
 
     assert done.returncode == 1
     assert "rows.jsonl:2: field 'paid' is missing" in done.stdout
@@ -81,13 +67,13 @@ def test_bad_rows_are_all_listed(raydebm, starter, tmp_path):
 def test_rows_without_what_a_rule_reads_or_without_gold_are_warned_about(raydebm, starter, tmp_path):
     data = tmp_path / "rows.jsonl"
     data.write_text(json.dumps({"id": "a", "kind": "k", "message": "m", "paid": None}))
-    done = raydebm("task", "validate", "reply/task.yaml", "--data", str(data), cwd=starter)
+    done = raydebm("task", "validate", "reply/task.yaml", "--data", str(data))
 
     assert "warning: 1 of 1 rows have no reference answer" in done.stdout
     assert "warning: constraint 'refund' reads problem.paid, which 1 of 1 rows do not have" in done.stdout
 
 
-def test_a_copy_of_the_reference_answer_is_warned_about(raydebm, tmp_path):
+def test_a_copy_of_the_reference_answer_is_warned_about(raydebm, tmp_path, monkeypatch):
     """The gold column is removed, but another column may contain the same value."""
     task = {"name": "leaky", "instructions": "Answer.", "prompt": "{question}"}
     tree = {**task, "gold": {"field": "gold"}, "data": {"train": "rows.jsonl", "fields": ["notes"]}}
@@ -95,7 +81,8 @@ def test_a_copy_of_the_reference_answer_is_warned_about(raydebm, tmp_path):
     row = {"question": "Who wrote it?", "notes": {"solution": "Johann Wolfgang"}, "gold": "Johann Wolfgang"}
     (tmp_path / "rows.jsonl").write_text(json.dumps(row))
 
-    done = raydebm("task", "validate", "leaky.yaml", cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = raydebm("task", "validate", "leaky.yaml")
 
     assert "warning: in 1 of 1 rows another column in the prompt contains the reference answer" in done.stdout
 
@@ -110,31 +97,21 @@ def test_a_copy_of_the_reference_answer_is_warned_about(raydebm, tmp_path):
     ],
 )
 def test_what_is_missing_is_named(raydebm, starter, arguments, words):
-    done = raydebm("task", "validate", *arguments, cwd=starter)
+    done = raydebm("task", "validate", *arguments)
 
     assert done.returncode == 1
     assert words in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
 
 
-def test_a_task_for_a_file_of_ones_own_is_valid_and_names_its_columns(raydebm, tmp_path):
+def test_a_task_for_a_file_of_ones_own_is_valid_and_names_its_columns(raydebm, tmp_path, monkeypatch):
     (tmp_path / "mine.csv").write_text("question,hint\nHow many?,few\n")
 
-    done = raydebm("task", "new", "mine", "--data", "mine.csv", cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = raydebm("task", "new", "mine", "--data", "mine.csv")
     assert done.returncode == 0, done.stderr
     assert "question: {question}\n  hint: {hint}" in (tmp_path / "mine" / "task.yaml").read_text()
 
-    checked = raydebm("task", "validate", "mine/task.yaml", cwd=tmp_path)
+    checked = raydebm("task", "validate", "mine/task.yaml")
     assert checked.returncode == 0, checked.stdout
     assert "2 row(s), 1 problem(s), 1 of them repeated" in checked.stdout
-
-
-def test_help_of_the_group_loads_nothing_heavy(tmp_path):
-    code = (
-        "import sys\ntry:\n    from raydebm.cli import main; main(['task', '--help'])\n"
-        "except SystemExit:\n    pass\nprint(' '.join(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    loaded = {name.partition(".")[0] for name in done.stdout.split()}
-
-    assert not loaded & {"ray", "torch", "transformers", "jmespath", "jsonschema", "re2"}

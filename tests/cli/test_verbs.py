@@ -35,6 +35,10 @@ def test_help_of_a_stage_imports_no_recipe():
     assert not modules_after("run", "--help") & (HEAVY - {"rich", "pydantic"})
 
 
+def test_help_of_tasks_imports_nothing_that_reads_or_checks_them():
+    assert not modules_after("task", "--help") & {"ray", "torch", "transformers", "jmespath", "jsonschema", "re2"}
+
+
 def test_a_dry_run_imports_neither_ray_nor_what_trains_and_fits(tmp_path):
     source = {"split": "train", "source": "generate:2-3", "limit": 2}
     recipe = {

@@ -1,7 +1,9 @@
 """A run directory, a puzzle, and a backend without Ray whose generators and energies are written by hand."""
 
 import contextlib
+import io
 import json
+import logging
 import shutil
 import sys
 import threading
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 
+from raydebm.service.logs import REQUEST_ID, JsonLines
 from raydebm.tasks import get_task
 
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules next to this one
@@ -26,6 +29,8 @@ from hand_written_run import (  # noqa: F401 - the fixtures are this module's ow
     bundle_of,
     client,
     client_of,
+    context_of,
+    decided,
     energies,
     puzzle,
     recipe,
@@ -85,6 +90,20 @@ def read_events():
 def chunks_of():
     """The JSON chunks of an SSE text, without comments, named events and [DONE]."""
     return lambda text: [json.loads(data) for name, data in sse_events(text) if name is None and data != "[DONE]"]
+
+
+@pytest.fixture
+def lines():
+    """Everything the package logs, as the service writes it."""
+    stream, logger = io.StringIO(), logging.getLogger("raydebm")
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JsonLines(REQUEST_ID.get))
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+    logger.removeHandler(handler)
+    logger.setLevel(level)
 
 
 # ---- a run directory with real parts --------------------------------------------------------------------------------

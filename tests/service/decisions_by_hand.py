@@ -1,7 +1,6 @@
 """Stored decisions, reports about them, and keys, for tests of what is stored and who may see it."""
 
 import hashlib
-import json
 import math
 from datetime import UTC, datetime, timedelta
 
@@ -18,7 +17,7 @@ from raydebm.records import (
     ScoredCandidate,
     Violation,
 )
-from raydebm.service.access import load_keyring
+from raydebm.service.access import ApiKey, Keyring
 from raydebm.service.store.outcomes import ReportedOutcome, content_of
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.record import DecisionRecord, DecisionWriter, RecordsArgs, new_record_id
@@ -143,12 +142,8 @@ def bearer(name):
     return {} if name is None else {"Authorization": f"Bearer {key_of(name)}"}
 
 
-def keyring(folder, **rights):
-    """The keyring of a keys file with a key for each name."""
-    entries = [
-        {"name": name, "sha256": hashlib.sha256(key_of(name).encode()).hexdigest(), **own}
-        for name, own in rights.items()
-    ]
-    path = folder / "keys.yaml"
-    path.write_text(json.dumps({"keys": entries}))
-    return load_keyring(str(path))
+def keyring(*names, **rights):
+    """A key for each name; of some with rights or limits."""
+    given = {**{name: {} for name in names}, **rights}
+    hashes = {name: hashlib.sha256(key_of(name).encode()).hexdigest() for name in given}
+    return Keyring([ApiKey(name=name, sha256=hashes[name], **own) for name, own in given.items()])

@@ -8,7 +8,6 @@ pair with ``keep`` these places alone are recorded, and of a ``quiet`` one no co
 Whatever differs between two runs of the same code is replaced by ``*``.
 """
 
-import hashlib
 import json
 import os
 import re
@@ -17,7 +16,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-import yaml
+from decisions_by_hand import bearer, keyring
 from hand_written_run import PUZZLE, RECIPE, RIGHT, SURE, UNREADABLE, UNSURE, WRONG, Client, HandWritten
 
 from raydebm.config import parse_recipe
@@ -25,7 +24,6 @@ from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.errors import ResourceError
 from raydebm.run.directory import RunDir
-from raydebm.service.access import load_keyring
 from raydebm.service.core import TriageService
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings import AppArgs, load_bundle
@@ -74,8 +72,8 @@ class Scene:
         bundle = load_bundle(AppArgs(run_dir=run.root, **{"max_body_bytes": 20_000, **(args or {})}))
         bundle = replace(bundle, **LIMITS)
         self.writer = DecisionWriter(bundle.records.folder, flush_s=3600) if stored else None
-        keyring = load_keyring(_keys_file(folder)) if keyed else None
-        self.client = Client(create_app(TriageService(bundle, self.backend, records=self.writer), keyring=keyring))
+        service = TriageService(bundle, self.backend, records=self.writer)
+        self.client = Client(create_app(service, keyring=keyring(**KEYS) if keyed else None))
 
     def ask(self, pair):
         """The response to one pair's request, without what differs from time to time."""
@@ -84,10 +82,7 @@ class Scene:
         self.backend.energies = lambda text: energies
         self.backend.ready, self.backend.finish_reason = pair.get("ready", True), pair.get("finish_reason")
         self.backend.requests.clear()
-        headers = {
-            "X-Request-ID": "golden",
-            **({"Authorization": f"Bearer {_key(pair['key'])}"} if "key" in pair else {}),
-        }
+        headers = {"X-Request-ID": "golden", **bearer(pair.get("key"))}
         path = pair["path"].replace("{record}", self.record)
         body = _replaced(pair.get("body"), {f"{{{name}}}": text for name, text in SHORT.items()})
         given = {"content": pair["content"]} if "content" in pair else {"json": body} if "body" in pair else {}
@@ -155,20 +150,6 @@ def _replaced(value, words):
         for before, after in words.items():
             value = value.replace(before, after)
     return value
-
-
-def _key(name):
-    return hashlib.sha256(name.encode()).hexdigest()
-
-
-def _keys_file(folder):
-    entries = [
-        {"name": name, "sha256": hashlib.sha256(_key(name).encode()).hexdigest(), **rights}
-        for name, rights in KEYS.items()
-    ]
-    path = Path(folder) / "keys.yaml"
-    path.write_text(yaml.safe_dump({"keys": entries}))
-    return str(path)
 
 
 def groups():

@@ -16,9 +16,9 @@ from raydebm.errors import ServiceError
 from raydebm.generators.requests import TokenUsage, answered, unanswered
 from raydebm.records import Energies
 from raydebm.run.directory import RunDir
-from raydebm.service.core import TriageService
+from raydebm.service.core import TriageService, request_context
 from raydebm.service.routes.application import create_app
-from raydebm.service.settings import AppArgs, load_bundle
+from raydebm.service.settings import AppArgs, Overrides, load_bundle
 from raydebm.tasks import get_task
 
 PUZZLE = (
@@ -113,15 +113,25 @@ class HandWritten:
         return {"generators": ["ada", "bo"], "scorer": {"adapters": ["a0", "a1"]}}
 
 
+def session(app, **options):
+    """An httpx client of an ASGI application, without a network."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost", **options)
+
+
+def chat_body(text, **changes):
+    """A body of ``/v1/chat/completions`` with one message."""
+    return {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": text}], **changes}
+
+
 class Client:
-    """Plain HTTP against the ASGI application, no network."""
+    """Plain HTTP against the ASGI application, one request at a time."""
 
     def __init__(self, app):
-        self.transport = httpx.ASGITransport(app=app)
+        self.app = app
 
     def request(self, method, path, **kwargs):
         async def send():
-            async with httpx.AsyncClient(transport=self.transport, base_url="http://localhost") as client:
+            async with session(self.app) as client:
                 return await client.request(method, path, **kwargs)
 
         return asyncio.run(send())
@@ -170,6 +180,20 @@ def bundle(write_run):
 @pytest.fixture
 def backend():
     return HandWritten()
+
+
+@pytest.fixture
+def context_of(puzzle):
+    """Makes the puzzle's request to a run, with these settings."""
+    return lambda bundle, **changes: request_context(
+        bundle, Overrides(**changes), request_id="abc", task_name=None, problem=puzzle
+    )
+
+
+@pytest.fixture
+def decided(bundle, backend, context_of):
+    """What the service decides about the puzzle, without its routes."""
+    return lambda **changes: asyncio.run(TriageService(bundle, backend).triage(context_of(bundle, **changes)))
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Structured logs: one JSON object a line, with the request's id and no secret."""
 
-import io
 import json
 import logging
 import sys
@@ -9,28 +8,9 @@ import pytest
 
 from raydebm.errors import ConfigError
 from raydebm.generators.requests import unanswered
-from raydebm.service.logs import (
-    REQUEST_ID,
-    JsonLines,
-    configure_logs,
-    redact,
-)
+from raydebm.service.logs import configure_logs, redact
 
 SECRET = "sk-or-v1-0123456789abcdef0123456789abcdef"
-
-
-@pytest.fixture
-def lines():
-    """Everything the package logs, as the service writes it."""
-    stream, logger = io.StringIO(), logging.getLogger("raydebm")
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines(REQUEST_ID.get))
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
-    logger.removeHandler(handler)
-    logger.setLevel(level)
 
 
 @pytest.mark.parametrize(
@@ -51,13 +31,10 @@ def test_what_looks_like_a_credential_is_hidden(text, clean):
 
 def test_every_request_leaves_one_line_with_its_id(client, puzzle, lines):
     client.post("/v1/triage", {"problem": puzzle}, headers={"X-Request-ID": "r-1"})
-    request_lines = [line for line in lines() if line["message"] == "request"]
-    assert len(request_lines) == 1
-    assert (
-        request_lines[0].items()
-        >= {"request_id": "r-1", "route": "/v1/triage", "status": 200, "method": "POST"}.items()
-    )
-    assert request_lines[0]["duration_ms"] >= 0
+    (line,) = [line for line in lines() if line["message"] == "request"]
+    expected = {"request_id": "r-1", "route": "/v1/triage", "status": 200, "method": "POST"}
+    assert line.items() >= expected.items()
+    assert line["duration_ms"] >= 0
 
 
 def test_a_decision_leaves_a_line_with_its_numbers(client, puzzle, lines):
@@ -100,10 +77,9 @@ def test_a_quoted_key_in_a_candidates_error_is_hidden(client, backend, puzzle, s
     assert "sk-or" not in reply.text
 
 
-@pytest.mark.parametrize("environ", [{"RAYDEBM_LOG_LEVEL": "LOUD"}])
-def test_bad_settings_are_refused(environ):
-    with pytest.raises(ConfigError, match="RAYDEBM_LOG"):
-        configure_logs(environ=environ)
+def test_an_unknown_level_is_refused():
+    with pytest.raises(ConfigError, match="RAYDEBM_LOG_LEVEL 'LOUD' is not a level"):
+        configure_logs(environ={"RAYDEBM_LOG_LEVEL": "LOUD"})
 
 
 def test_logs_go_to_standard_error_once(monkeypatch):

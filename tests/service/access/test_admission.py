@@ -1,45 +1,33 @@
 """Places and the bounded queue."""
 
 import asyncio
-import hashlib
 
-import httpx
 import pytest
+from decisions_by_hand import bearer, keyring
+from hand_written_run import chat_body, session
 
 from raydebm.errors import OverloadedError
 from raydebm.service import access as admission
-from raydebm.service.access import Admission, ApiKey, Keyring
-
-KEY = "k" * 32
-MODEL = "raydebm/knights_knaves"
+from raydebm.service.access import Admission
 
 
 @pytest.fixture
 def limited_app(bundle_of, app_of):
-    """An application with one key and the given limits."""
-
-    def make(**limits):
-        bundle = bundle_of(limits=limits)
-        sha256 = hashlib.sha256(KEY.encode()).hexdigest()
-        ring = Keyring([ApiKey(name="a", sha256=sha256)])
-        return app_of(bundle, keyring=ring)
-
-    return make
+    """An application with one key, in which so many requests run."""
+    return lambda max_running: app_of(bundle_of(limits={"max_running": max_running}), keyring=keyring("ada"))
 
 
 @pytest.fixture
-def while_busy(puzzle, backend):
-    """Runs what is asked while one request, which came first, is in the backend's hands with so many problems; (its
-    result, the first's status)."""
+def while_busy(limited_app, puzzle, backend):
+    """Runs what is asked while one request, which came first, holds the only place; (its result, the first's
+    status)."""
 
-    def run(app, ask, path="/v1/triage", body=None, count=1):
+    def run(ask):
         async def send():
-            headers = {"Authorization": f"Bearer {KEY}"}
-            transport = httpx.ASGITransport(app=app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+            async with session(limited_app(1), headers=bearer("ada")) as client:
                 backend.held = True
-                busy = asyncio.create_task(client.post(path, json=body or {"problem": puzzle}))
-                while len(backend.requests) < count:
+                busy = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}))
+                while not backend.requests:
                     await asyncio.sleep(0)
                 answer = await ask(client)
                 backend.held = False
@@ -54,9 +42,7 @@ def held_back(backend, app, posts, num_refused):
     """(refused replies, statuses of the others): nothing is answered before ``num_refused`` requests were refused."""
 
     async def send():
-        headers = {"Authorization": f"Bearer {KEY}"}
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+        async with session(app, headers=bearer("ada")) as client:
             backend.held = True
             waiting = {asyncio.create_task(client.post(path, json=body)) for path, body in posts}
             done = set()
@@ -71,8 +57,7 @@ def held_back(backend, app, posts, num_refused):
 
 def test_beyond_the_queue_requests_are_refused_at_once(limited_app, backend, puzzle):
     """Four run, and a quarter as many wait."""
-    posts = [("/v1/triage", {"problem": puzzle})] * 8
-    refused, others = held_back(backend, limited_app(max_running=4), posts, 3)
+    refused, others = held_back(backend, limited_app(4), [("/v1/triage", {"problem": puzzle})] * 8, 3)
     assert [reply.status_code for reply in refused] == [503] * 3
     assert others == [200] * 5
     assert (refused[0].json()["error"]["code"], refused[0].headers["retry-after"]) == ("overloaded", "1")
@@ -117,12 +102,11 @@ def test_the_pace_of_a_full_service_that_answered_nothing_yet_is_how_long_it_has
 
 def test_who_waits_too_long_is_refused(limited_app, backend, puzzle, monkeypatch):
     monkeypatch.setattr(admission, "MAX_WAIT_S", 0.02)
-    posts = [("/v1/triage", {"problem": puzzle})] * 5
-    refused, others = held_back(backend, limited_app(max_running=4), posts, 1)
+    refused, others = held_back(backend, limited_app(4), [("/v1/triage", {"problem": puzzle})] * 5, 1)
     assert ([reply.status_code for reply in refused], others) == ([503], [200] * 4)
 
 
-def test_an_overloaded_service_refuses_before_it_reads_the_body(limited_app, while_busy):
+def test_an_overloaded_service_refuses_before_it_reads_the_body(while_busy):
     async def body():
         raise AssertionError("the body was read")
         yield b""
@@ -130,19 +114,18 @@ def test_an_overloaded_service_refuses_before_it_reads_the_body(limited_app, whi
     async def ask(client):
         return (await client.post("/v1/triage", content=body())).status_code
 
-    assert while_busy(limited_app(max_running=1), ask) == (503, 200)
+    assert while_busy(ask) == (503, 200)
 
 
-def test_health_passes_a_full_queue(limited_app, while_busy, puzzle):
+def test_health_passes_a_full_queue(while_busy, puzzle):
     async def ask(client):
         statuses = [(await client.get(path)).status_code for path in ("/health", "/v1/models")]
         return [*statuses, (await client.post("/v1/triage", json={"problem": puzzle})).status_code]
 
-    assert while_busy(limited_app(max_running=1), ask) == ([200, 200, 503], 200)
+    assert while_busy(ask) == ([200, 200, 503], 200)
 
 
 def test_a_stream_holds_its_place_until_it_ends(limited_app, backend, puzzle):
-    body = {"model": MODEL, "messages": [{"role": "user", "content": puzzle}], "stream": True}
-    posts = [("/v1/chat/completions", body)] * 2
-    refused, others = held_back(backend, limited_app(max_running=1), posts, 1)
+    posts = [("/v1/chat/completions", chat_body(puzzle, stream=True))] * 2
+    refused, others = held_back(backend, limited_app(1), posts, 1)
     assert ([reply.status_code for reply in refused], others) == ([503], [200])

@@ -1,12 +1,13 @@
 """Names under which a service without keys answers."""
 
-import hashlib
 import json
 
 import pytest
+from decisions_by_hand import bearer, keyring
+from hand_written_run import chat_body
 
 from raydebm.errors import ServiceError
-from raydebm.service.access import ApiKey, Keyring, check_host
+from raydebm.service.access import check_host
 
 ALLOWED = [
     "localhost",
@@ -63,8 +64,7 @@ BODIES = ("/v1/triage", "/v1/chat/completions", "/v1/responses", "/v1/decisions/
 @pytest.mark.parametrize("path", BODIES)
 def test_a_page_of_another_site_has_nothing_run(client, backend, puzzle, path, kind):
     """A browser sends these types, and a body of no type, to any address without asking the service first."""
-    chat = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}]}
-    content = json.dumps({"problem": puzzle, "input": puzzle, "outcome": "right", **chat})
+    content = json.dumps(chat_body(puzzle, problem=puzzle, input=puzzle, outcome="right"))
     reply = client.request("POST", path, content=content, headers={} if kind is None else {"Content-Type": kind})
     assert (reply.status_code, reply.json()["error"]["code"], backend.requests) == (400, "invalid_json", [])
     assert "Content-Type: application/json" in reply.json()["error"]["message"]
@@ -78,10 +78,5 @@ def test_allowed_hosts_are_an_argument(bundle_of, client_of):
 
 
 def test_with_keys_the_name_does_not_matter(bundle, client_of):
-    key = "k" * 32
-    ring = Keyring([ApiKey(name="a", sha256=hashlib.sha256(key.encode()).hexdigest())])
-    keyed = client_of(bundle, keyring=ring)
-    assert keyed.get("/v1/models", headers={**EVIL, "Authorization": f"Bearer {key}"}).status_code == 200
-
-
-# ---- in a browser ----------------------------------------------------------------------------------------------------
+    keyed = client_of(bundle, keyring=keyring("ada"))
+    assert keyed.get("/v1/models", headers=EVIL | bearer("ada")).status_code == 200

@@ -1,16 +1,12 @@
 """The span of an HTTP request and what stands below it, on the application without Ray."""
 
-import io
-import json
-import logging
-
 import pytest
+from hand_written_run import chat_body
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from raydebm import tracing
-from raydebm.service.logs import REQUEST_ID, JsonLines
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HEADERS = {"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-ID": "r-7"}
@@ -38,19 +34,13 @@ def test_a_request_is_one_trace_of_the_clients(client, puzzle, spans):
 def test_the_decision_is_told_and_the_problem_is_not(client, puzzle, spans, texts):
     client.post("/v1/triage", {"problem": puzzle})
     triage = spans()["triage"].attributes
-    assert (triage["raydebm.task"], triage["raydebm.decision"], triage["raydebm.sigma"]) == (
-        "knights_knaves",
-        "accept",
-        0.0,
-    )
-    assert (triage["raydebm.num_candidates"], triage["raydebm.num_passes"]) == (4, 1)
-    told = " ".join(span.to_json() for span in spans().values())
-    assert "Zoey" not in told
+    told = {"task": "knights_knaves", "decision": "accept", "sigma": 0.0, "num_candidates": 4, "num_passes": 1}
+    assert {name: triage[f"raydebm.{name}"] for name in told} == told
+    assert "Zoey" not in " ".join(span.to_json() for span in spans().values())
 
 
 def test_a_stream_is_traced_to_its_end(client, puzzle, spans):
-    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], "stream": True}
-    assert client.post("/v1/chat/completions", body, headers=HEADERS).status_code == 200
+    assert client.post("/v1/chat/completions", chat_body(puzzle, stream=True), headers=HEADERS).status_code == 200
     by_name = spans()
     assert by_name["triage"].context.trace_id == int(TRACE, 16)
     assert by_name["POST /v1/chat/completions"].end_time >= by_name["triage"].end_time
@@ -71,18 +61,7 @@ def test_probes_are_not_traced(client, spans):
     assert spans() == {}
 
 
-def test_log_lines_carry_the_trace(client, puzzle, spans):
-    stream, logger = io.StringIO(), logging.getLogger("raydebm")
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonLines(REQUEST_ID.get))
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        client.post("/v1/triage", {"problem": puzzle}, headers=HEADERS)
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
-    assert {line["message"] for line in lines} >= {"decision", "request"}
-    assert {(line["trace_id"], line["request_id"]) for line in lines} == {(TRACE, "r-7")}
+def test_log_lines_carry_the_trace(client, puzzle, spans, lines):
+    client.post("/v1/triage", {"problem": puzzle}, headers=HEADERS)
+    assert {line["message"] for line in lines()} >= {"decision", "request"}
+    assert {(line["trace_id"], line["request_id"]) for line in lines()} == {(TRACE, "r-7")}

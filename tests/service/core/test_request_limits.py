@@ -8,12 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from raydebm.decision.policy import Policy
-from raydebm.decision.redecide import recorded_outcome, redecide
+from raydebm.decision.redecide import redecide
 from raydebm.errors import ServiceError
 from raydebm.generators.requests import TokenUsage, answered, unanswered
-from raydebm.service.core import TriageService, request_context
+from raydebm.service.core import TriageService
 from raydebm.service.routes.bodies import triage_answer
-from raydebm.service.settings import AppArgs, Overrides, load_bundle
 from raydebm.service.store.record import record_of, record_row
 
 PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}
@@ -28,27 +27,18 @@ class Slow:
         self.check, self.score = inner.check, inner.score
         self.seconds = lambda request: 0.0
         self.cost_usd = lambda request: 0.25
-        self.asked, self.cancelled, self.may_repeat = [], [], None
+        self.asked = []
 
     def serving(self, bundle):
         return self
 
     async def generate(self, requests, on_candidate, *, may_repeat):
         self.asked += requests
-        self.may_repeat = may_repeat
 
         async def write(request):
-            try:
-                await asyncio.sleep(self.seconds(request))
-            except asyncio.CancelledError:
-                self.cancelled.append(request.candidate_id)
-                raise
-            text, cost = self.inner.write(request), self.cost_usd(request)
-            candidate = (
-                unanswered(request, "HTTP 500")
-                if text is None
-                else answered(request, text, usage=TokenUsage(cost_usd=cost))
-            )
+            await asyncio.sleep(self.seconds(request))
+            text, usage = self.inner.write(request), TokenUsage(cost_usd=self.cost_usd(request))
+            candidate = unanswered(request, "HTTP 500") if text is None else answered(request, text, usage=usage)
             on_candidate(candidate)
             return candidate
 
@@ -67,24 +57,23 @@ def slow(backend):
 
 
 @pytest.fixture
-def priced(write_run, recipe):
+def priced(bundle_of, recipe):
     """A served run whose second generator's completions cost a dollar each, and the first one's half of it."""
     half = {**PRICES, "usd_per_million_completion_tokens": PRICES["usd_per_million_completion_tokens"] / 2}
     ada, bo = recipe["generators"]
-    run_dir = write_run({**recipe, "generators": [{**ada, **half}, {**bo, **PRICES}]})
-    return load_bundle(AppArgs(run_dir=run_dir, policies={"wide": {"num_regenerate": 8}}))
+    tree = {**recipe, "generators": [{**ada, **half}, {**bo, **PRICES}]}
+    return bundle_of(tree, policies={"wide": {"num_regenerate": 8}})
 
 
 @pytest.fixture
-def triage(slow, bundle, puzzle, run_virtually):
+def triage(slow, bundle, context_of, run_virtually):
     """Asks with overrides; returns the answer, and when it came."""
 
-    def run(served=bundle, *, received=None, on_progress=None, **overrides):
-        asked = request_context(served, Overrides(**overrides), request_id="r", task_name=None, problem=puzzle)
-        context = replace(asked, received=received)
+    def run(served=bundle, *, received=None, **overrides):
+        context = replace(context_of(served, **overrides), received=received)
 
         async def work():
-            answer = await TriageService(served, slow).triage(context, on_progress)
+            answer = await TriageService(served, slow).triage(context)
             return triage_answer(answer), asyncio.get_running_loop().time()
 
         return run_virtually(work())
@@ -110,16 +99,10 @@ def test_a_late_generator_is_left_out_and_named(triage, slow):
     assert named(answer)["bo"].error == "it had not arrived after 1800 ms of the deadline of 2000 ms"
 
 
-@pytest.fixture
-def served_within(bundle_of):
-    """A served run whose requests have so many seconds; None: as many as they like."""
-    return lambda seconds: bundle_of(max_deadline_s=seconds)
-
-
-def test_a_request_without_a_deadline_has_the_services(triage, slow, served_within):
+def test_a_request_without_a_deadline_has_the_services(triage, slow, bundle_of):
     slow.seconds = lambda request: 1e6 if request.generator == "bo" else 0.1
 
-    answer, ended_s = triage(served_within(2))
+    answer, ended_s = triage(bundle_of(max_deadline_s=2))
 
     assert (answer.decision, answer.candidate.generator, ended_s) == ("accept", "ada", 1.8)
     assert (named(answer)["bo"].late, answer.policy["deadline_ms"]) == (2, 2000)
@@ -135,15 +118,14 @@ def test_candidates_that_cannot_be_scored_in_time_are_a_504(triage, slow):
     assert caught.value.status == 504
 
 
-def test_an_abstention_for_want_of_candidates_is_a_504_and_not_stored(slow, bundle, puzzle, texts, run_virtually):
+def test_an_abstention_for_want_of_candidates_is_a_504_and_not_stored(slow, bundle, context_of, texts, run_virtually):
     slow.inner.write = lambda request: texts["unreadable"]
     slow.seconds = lambda request: 60.0 if request.generator == "bo" else 0.1
-    stored, asked = [], Overrides(deadline_ms=2000)
-    context = request_context(bundle, asked, request_id="r", task_name=None, problem=puzzle)
+    stored = []
     service = TriageService(bundle, slow, records=SimpleNamespace(put=stored.append))
 
     with pytest.raises(ServiceError, match="2 of 4 candidates came too late") as caught:
-        run_virtually(service.triage(context))
+        run_virtually(service.triage(context_of(bundle, deadline_ms=2000)))
 
     assert (caught.value.status, caught.value.code, stored) == (504, "deadline_exceeded", [])
 
@@ -226,15 +208,6 @@ def test_a_candidate_without_a_stated_cost_counts_its_worst(triage, priced, slow
     assert [request.pass_index for request in slow.asked] == [1] * 4 + [2] * 2
 
 
-# ---- number of candidates --------------------------------------------------------------------------------------------
-
-
-def test_a_budget_takes_every_generators_first_sample_first(triage, slow):
-    triage(budget=3)
-
-    assert [(request.generator, request.sample_index) for request in slow.asked] == [("ada", 0), ("ada", 1), ("bo", 0)]
-
-
 # ---- what fails ------------------------------------------------------------------------------------------------------
 
 
@@ -260,16 +233,14 @@ def test_a_backend_that_breaks_after_the_first_candidate_is_not_fatal(triage, sl
     "limits", [{"deadline_ms": 2000}, {"budget": 4}, {"max_usd": 3.0}], ids=lambda limits: next(iter(limits))
 )
 def test_a_stored_decision_that_a_limit_ended_is_made_again_as_it_was(
-    slow, priced, puzzle, texts, run_virtually, limits
+    slow, priced, context_of, texts, run_virtually, limits
 ):
     slow.inner.write, slow.seconds, slow.cost_usd = lambda request: texts["wrong"], lambda request: 1.2, lambda _: 0.7
-    context = request_context(priced, Overrides(**limits), request_id="r", task_name=None, problem=puzzle)
-    stored = []
-    service = TriageService(priced, slow, records=SimpleNamespace(put=stored.append))
-    answer = triage_answer(run_virtually(service.triage(context)))
-    record = record_of(record_row(stored[0]))
-    again = redecide(recorded_outcome(record.outcome, record_id="r", policy=record.policy))
+    context = context_of(priced, **limits)
+    made = run_virtually(TriageService(priced, slow).triage(context)).record
+    record = record_of(record_row(made))
+    again = redecide(record.recorded)
 
     assert len(slow.asked) == 4  # without the limit there would have been a second pass
     assert record.policy == context.policy
-    assert (str(again.decision), again.selected) == (answer.decision, answer.candidate.candidate_id)
+    assert (again.decision, again.selected) == (made.outcome.decision, made.outcome.best.candidate.candidate_id)

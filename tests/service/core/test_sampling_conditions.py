@@ -4,12 +4,11 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from hand_written_run import chat_body
 
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy, policy_id
-from raydebm.service.core import TriageService, request_context
-from raydebm.service.routes.application import create_app
-from raydebm.service.settings import Overrides
+from raydebm.service.core import TriageService
 
 VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 
@@ -19,16 +18,11 @@ PROMISING = Policy(max_passes=2, num_regenerate=2, guarantee=PROMISE)
 
 
 @pytest.fixture
-def served(bundle_of):
-    return lambda **args: bundle_of(policy=PROMISING, **args)
+def ask(bundle_of, puzzle, client_of):
+    """Asks a service with these arguments, or this one; returns whether the promise is claimed, and why not."""
 
-
-@pytest.fixture
-def ask(served, backend, puzzle, client_of):
-    """Asks a service with these arguments; returns whether the promise is claimed, and why not."""
-
-    def post(body=None, *, path="/v1/triage", app=None, **args):
-        client = client_of(app or create_app(TriageService(served(**args), backend)))
+    def post(body=None, *, path="/v1/triage", bundle=None, **args):
+        client = client_of(bundle or bundle_of(policy=PROMISING, **args))
         reply = client.post(path, {"problem": puzzle, **(body or {})} if path == "/v1/triage" else body)
         assert reply.status_code == 200, reply.text
         answer = reply.json()
@@ -67,7 +61,7 @@ def test_a_request_for_other_candidates_loses_it(ask, body, changed):
     ids=str,
 )
 def test_a_chat_that_is_sampled_otherwise_loses_it(ask, puzzle, settings, changed):
-    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], **settings}
+    body = chat_body(puzzle, **settings)
 
     assert ask(body, path="/v1/chat/completions") == (False, f"the request changed {changed}")
 
@@ -76,19 +70,16 @@ def test_a_service_of_some_of_the_generators_does_not_claim_it(ask):
     assert ask(generators=("ada",)) == (False, "the service does not ask bo, which calibration did")
 
 
-def test_a_policy_that_was_calibrated_with_another_scorer_does_not_claim_it(ask, bundle_of, app_of):
-    def service(checkpoint):
+def test_a_policy_that_was_calibrated_with_another_scorer_does_not_claim_it(ask, bundle_of):
+    def bundle(checkpoint):
         posterior = replace(VOTES, checkpoint=checkpoint)
-        policy = PROMISING.replaced(rule="posterior", posterior=posterior)
-        return app_of(bundle_of(policy=policy))
+        return bundle_of(policy=PROMISING.replaced(rule="posterior", posterior=posterior))
 
     own = bundle_of(policy=PROMISING).versions["checkpoint"]
+    reason = f"checkpoint {own} scores, and the policy was calibrated with another"
 
-    assert ask(app=service(own)) == (True, None)
-    assert ask(app=service("another")) == (
-        False,
-        f"checkpoint {own} scores, and the policy was calibrated with another",
-    )
+    assert ask(bundle=bundle(own)) == (True, None)
+    assert ask(bundle=bundle("another")) == (False, reason)
 
 
 def test_a_ceiling_of_candidates_voids_it_where_it_can_bind(ask):
@@ -100,23 +91,21 @@ def test_a_ceiling_of_candidates_voids_it_where_it_can_bind(ask):
 
 @pytest.mark.parametrize("request_limits", [{"candidates": 64}, {"usd": 5.0}])
 def test_a_ceiling_leaves_a_decision_among_those_of_the_promised_policy(
-    recipe, backend, puzzle, request_limits, bundle_of
+    recipe, backend, context_of, request_limits, bundle_of
 ):
     prices = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 1.0}
     priced = {**recipe, "generators": [{**generator, **prices} for generator in recipe["generators"]]}
     bundle = bundle_of(priced, policy=PROMISING, limits={"request": request_limits})
-    asked = request_context(bundle, Overrides(), request_id="r", task_name=None, problem=puzzle)
 
-    record = asyncio.run(TriageService(bundle, backend).triage(asked)).record
+    record = asyncio.run(TriageService(bundle, backend).triage(context_of(bundle))).record
 
     assert record.policy.guarantee["certified"]
     assert list(bundle.answering) == [policy_id(record.policy)]
 
 
-def test_a_decision_without_the_evidence_of_a_baseline_has_no_promise(recipe, backend, ask, bundle_of, app_of):
+def test_a_decision_without_the_evidence_of_a_baseline_has_no_promise(recipe, backend, ask, bundle_of):
     reader = {"kind": "reader", "name": "reader", "model": "m", "evidence": True}
     bundle = bundle_of({**recipe, "baselines": [reader]}, policy=PROMISING)
-    app = app_of(bundle)
 
     async def works(texts):
         return [{"reader": 1.0} for _ in texts]
@@ -125,6 +114,6 @@ def test_a_decision_without_the_evidence_of_a_baseline_has_no_promise(recipe, ba
         raise RuntimeError("out of memory")
 
     backend.baseline_scores = works
-    assert ask(app=app) == (True, None)
+    assert ask(bundle=bundle) == (True, None)
     backend.baseline_scores = is_broken
-    assert ask(app=app) == (False, "baselines that are evidence did not work")
+    assert ask(bundle=bundle) == (False, "baselines that are evidence did not work")

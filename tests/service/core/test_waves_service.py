@@ -2,16 +2,14 @@
 
 import asyncio
 
-import httpx
 import pytest
+from hand_written_run import session
 from upstream import TEXT, Upstream
 
 from raydebm.config import OpenAIGenerator
 from raydebm.decision.policy import Policy
 from raydebm.generators import build_generator
-from raydebm.service.core import Activity, Source, TriageService, request_context
-from raydebm.service.routes.application import create_app
-from raydebm.service.settings import Overrides
+from raydebm.service.core import Activity, Source
 from raydebm.service.spending import Ledger
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.record import DecisionWriter
@@ -23,31 +21,21 @@ PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_toke
 
 
 @pytest.fixture
-def waved(recipe, client_of, bundle_of):
-    """A client of a service whose policy has waves, and whose two generators write eight candidates each."""
+def ask(recipe, client_of, bundle_of, puzzle):
+    """Asks a service whose policy has waves, and whose two generators write eight candidates each."""
+    eight = {**recipe, "generation": {"num_samples": 8, "max_tokens": 64}}
 
-    def make(policy=WAVES, *, records=None):
-        eight = {**recipe, "generation": {"num_samples": 8, "max_tokens": 64}}
-        bundle = bundle_of(recipe=eight, policy=policy)
-        return client_of(bundle, records=records)
+    def post(*, records=None, **changes):
+        client = client_of(bundle_of(recipe=eight, policy=WAVES), records=records)
+        return client.post("/v1/triage", {"problem": puzzle, **changes}).json()
 
-    return make
-
-
-@pytest.fixture
-def context(waved, puzzle):
-    def context(policy=WAVES, **changes):
-        reply = waved(policy).post("/v1/triage", {"problem": puzzle, **changes})
-        assert reply.status_code == 200, reply.text
-        return reply.json()
-
-    return context
+    return post
 
 
-def test_a_settled_pass_asks_for_no_more(context, script, texts):
+def test_a_settled_pass_asks_for_no_more(ask, script, texts):
     backend = script(write=lambda request: texts["wrong"])  # as the paper's rule sees it: one answer, with a violation
 
-    answer = context()
+    answer = ask()
 
     assert [(request.generator, request.sample_index) for request in backend.requests] == [
         ("ada", 0), ("bo", 0), ("ada", 1), ("bo", 1),
@@ -60,17 +48,17 @@ def test_a_settled_pass_asks_for_no_more(context, script, texts):
     assert answer["usage"]["total_tokens"] == 4 * 15
 
 
-def test_an_empty_list_undoes_the_operators_waves(context, backend):
-    answer = context(waves=[])
+def test_an_empty_list_undoes_the_operators_waves(ask, backend):
+    answer = ask(waves=[])
 
     assert len(backend.requests) == 16
     assert (answer["stop_reason"], "waves" in answer["policy"]) == (None, False)
 
 
-def test_a_decision_on_disk_says_it_and_decides_again(waved, tmp_path, puzzle, script, texts):
+def test_a_decision_on_disk_says_it_and_decides_again(ask, tmp_path, script, texts):
     script(write=lambda request: texts["wrong"])
     writer = DecisionWriter(str(tmp_path / "records"))
-    waved(records=writer).post("/v1/triage", {"problem": puzzle})
+    ask(records=writer)
     writer.close()
 
     reader = DecisionReader(str(tmp_path / "records"))
@@ -131,16 +119,15 @@ def endpoints(recipe, upstream):
 
 
 def test_requests_in_flight_are_dropped_at_the_endpoint(
-    endpoints, backend, puzzle, client_of, upstream, eventually, tmp_path, bundle_of
+    endpoints, backend, puzzle, app_of, upstream, eventually, tmp_path, bundle_of
 ):
     """An exact constraint proves the first answer: those that hang are not waited for."""
     bundle = bundle_of(recipe=endpoints, policy=WAVES, limits={"per_day": {"candidates": 10, "usd": 100}})
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
-    app = create_app(TriageService(bundle, OverHttp(backend, endpoints)), ledger=ledger)
+    app = app_of(bundle, backend=OverHttp(backend, endpoints), ledger=ledger)
 
     async def both():
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        async with session(app) as client:
             asked = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}, timeout=60))
             await asyncio.to_thread(eventually, lambda: len(upstream.waiting_for("hanging")) == 2)
             upstream.gate.set()
@@ -161,9 +148,8 @@ def test_requests_in_flight_are_dropped_at_the_endpoint(
     assert spent.nano_usd >= by_name["bo"]["cancelled"] * 1e9
 
 
-def test_cancelled_requests_count_against_max_usd_at_their_worst(endpoints, puzzle, bundle_of):
-    bundle = bundle_of(recipe=endpoints, policy=WAVES)
-    context = request_context(bundle, Overrides(max_usd=3.0), request_id="r", task_name=None, problem=puzzle)
+def test_cancelled_requests_count_against_max_usd_at_their_worst(endpoints, context_of, bundle_of):
+    context = context_of(bundle_of(recipe=endpoints, policy=WAVES), max_usd=3.0)
 
     activity = Activity()
     activity.asked = context.requests(1, None)[:2]

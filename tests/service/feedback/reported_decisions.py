@@ -13,6 +13,12 @@ from raydebm.records import Decision
 BY_SHARE = Posterior(weights={"votes": 1.0}, context_weights={"none": -30.0}, task="gsm8k", num_problems=80)
 POLICY = Policy(max_passes=1, rule="posterior", posterior=BY_SHARE, tau_accept=0.6, tau_answer=0.6)
 RIGHT, WRONG = "right", "wrong"
+RECIPE = {
+    "name": "sums",
+    "task": {"name": "gsm8k"},
+    "generators": [{"kind": "openai", "name": "ada", "model": "m", "base_url": "http://127.0.0.1:9/v1"}],
+    "scorer": {"backbone": "embedded:encoder-mini"},
+}
 
 
 def record(index, share=10, *, policy=POLICY, checkpoint="own", selected=2, accepted=None, **more):

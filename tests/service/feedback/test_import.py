@@ -4,28 +4,18 @@ import json
 
 import pytest
 from decisions_by_hand import report, stored_in, sums
+from reported_decisions import RECIPE
 
-from raydebm.cli import main
 from raydebm.config import parse_recipe
 from raydebm.errors import ConfigError, PoolError
 from raydebm.pipeline.runner import Pipeline
-from raydebm.records import (
-    Label,
-    Problem,
-    Verdict,
-)
+from raydebm.records import Label, Problem, Verdict
 from raydebm.run.fingerprints import current_manifest
 from raydebm.service.feedback import CONTRADICTION, labelled_decisions, merged, write_run
 from raydebm.tasks import get_task
 from raydebm.tasks.declared import DeclaredTask
 
 SHORT = {"name": "short", "rule": "count", "of": "answer", "at_most": 20}
-RECIPE = {
-    "name": "sums",
-    "task": {"name": "gsm8k"},
-    "generators": [{"kind": "openai", "name": "ada", "model": "m", "base_url": "http://127.0.0.1:9/v1"}],
-    "scorer": {"backbone": "embedded:encoder-mini"},
-}
 
 
 @pytest.fixture
@@ -216,23 +206,15 @@ def test_too_few_problems_are_refused_in_words(stored, tmp_path):
 # ---- commands ------------------------------------------------------------------------------------------------------
 
 
-def run_command(capsys, *arguments):
-    with pytest.raises(SystemExit) as caught:
-        main(list(map(str, arguments)))
-    printed = capsys.readouterr()
-    return caught.value.code, printed.out + printed.err
-
-
-def test_the_command_reads_the_recipe_beside_the_records(stored, pairs, tmp_path, capsys):
+def test_the_command_reads_the_recipe_beside_the_records(stored, pairs, tmp_path, raydebm):
     reader = stored(*pairs)
     (tmp_path / "run" / "recipe.json").write_text(json.dumps(RECIPE))
-    code, printed = run_command(capsys, "import-decisions", reader.root, "--out", tmp_path / "out", "--by", "ada")
-    assert code == 0, printed
-    assert "10 decisions with an outcome: 10 problems (2 for testing, 10 with a correct answer)" in printed
+    done = raydebm("import-decisions", reader.root, "--out", tmp_path / "out", "--by", "ada")
+    assert done.returncode == 0, done.stderr
+    assert "10 decisions with an outcome: 10 problems (2 for testing, 10 with a correct answer)" in done.stdout
     assert (tmp_path / "out" / "labels" / "manifest.json").exists()
 
 
-def test_replay_shows_the_accuracy_by_outcomes(stored, pairs, capsys):
-    code, printed = run_command(capsys, "replay", stored(*pairs).root)
-    assert code == 0
+def test_replay_shows_the_accuracy_by_outcomes(stored, pairs, raydebm):
+    printed = raydebm("replay", stored(*pairs).root).stdout
     assert "accuracy of accepted answers: 90.0% (n=10) recorded, 90.0% (n=10) again" in printed

@@ -7,9 +7,8 @@ import json
 from dataclasses import replace
 
 import pytest
-from reported_decisions import BY_SHARE, POLICY, RIGHT, WRONG, record
+from reported_decisions import BY_SHARE, POLICY, RECIPE, RIGHT, WRONG, record
 
-from raydebm.cli import main
 from raydebm.config import DecisionConfig, parse_recipe
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError, PoolError
@@ -199,13 +198,6 @@ def test_a_policy_without_a_confidence_for_this_task_is_refused(reader, policy, 
 
 # ---- the command ---------------------------------------------------------------------------------------------------
 
-RECIPE = {
-    "name": "sums",
-    "task": {"name": "gsm8k"},
-    "generators": [{"kind": "openai", "name": "ada", "model": "m", "base_url": "http://127.0.0.1:9/v1"}],
-    "scorer": {"backbone": "embedded:encoder-mini"},
-}
-
 
 @pytest.fixture
 def run(tmp_path):
@@ -221,18 +213,13 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def calibrate(run, reader, tmp_path, capsys):
+def calibrate(run, reader, tmp_path, raydebm):
     """Runs the command on stored pairs; returns the exit code and what it printed."""
 
     def command(pairs, *arguments):
-        reader(pairs)
-        with pytest.raises(SystemExit) as caught:
-            main(
-                ["calibrate", "--config", str(tmp_path / "recipe.json"), "--from-decisions", str(tmp_path / "records"),
-                 *arguments]
-            )  # fmt: skip
-        printed = capsys.readouterr()
-        return caught.value.code, " ".join((printed.out + printed.err).split())
+        records = reader(pairs).root
+        done = raydebm("calibrate", "--config", tmp_path / "recipe.json", "--from-decisions", records, *arguments)
+        return done.returncode, " ".join((done.stdout + done.stderr).split())
 
     return command
 
@@ -288,9 +275,8 @@ def test_the_command_refuses_a_recipe_that_did_not_make_the_run(calibrate):
 
 
 @pytest.mark.parametrize("options", [["--by", "ada"], ["--since", "2026-01-01T00:00Z"]])
-def test_options_about_outcomes_need_the_decisions(tmp_path, run, capsys, options):
-    with pytest.raises(SystemExit) as caught:
-        main(["calibrate", "--config", str(tmp_path / "recipe.json"), *options])
+def test_options_about_outcomes_need_the_decisions(tmp_path, run, raydebm, options):
+    done = raydebm("calibrate", "--config", tmp_path / "recipe.json", *options)
 
-    assert caught.value.code == 2
-    assert f"{options[0]} selects reported outcomes; give --from-decisions" in capsys.readouterr().err
+    assert done.returncode == 2
+    assert f"{options[0]} selects reported outcomes; give --from-decisions" in done.stderr

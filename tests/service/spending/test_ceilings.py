@@ -1,31 +1,23 @@
 """An operator's ceilings: of one request, and of the day for a key and for everybody."""
 
 import asyncio
-import hashlib
 import random
 import threading
 
-import httpx
 import pytest
+from decisions_by_hand import bearer, keyring
+from hand_written_run import chat_body, session
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from raydebm.config import parse_recipe
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError, ServiceError
-from raydebm.generators.requests import (
-    TokenUsage,
-    answered,
-    requests_for,
-    unanswered,
-    worst_cost,
-)
-from raydebm.records import FailureKind, Sampling
-from raydebm.service.access import ApiKey, Keyring
+from raydebm.generators.requests import TokenUsage, answered, unanswered, worst_cost
+from raydebm.records import FailureKind
 from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.service.spending import NANO, Account, Amount, Ceilings, Ledger, spent
 
-KEYS = {name: name * 32 for name in "ab"}
 PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}
 """A completion of 64 tokens, the most, costs a dollar; one of 32 tokens half of it."""
 
@@ -39,30 +31,9 @@ def priced_recipe(recipe):
 def priced_app(priced_recipe, tmp_path, bundle_of, app_of):
     """An application with two keys, a and b, whose candidates cost half a dollar each and at most a dollar."""
 
-    def make(*, policy=None, keys=None, **args):
+    def make(*, policy=None, **args):
         bundle = bundle_of(priced_recipe, policy, **args)
-        ring = Keyring(
-            [
-                ApiKey(name=name, sha256=hashlib.sha256(key.encode()).hexdigest(), **(keys or {}).get(name, {}))
-                for name, key in KEYS.items()
-            ]
-        )
-        return app_of(bundle, keyring=ring, ledger=Ledger(str(tmp_path / "ledger.sqlite")))
-
-    return make
-
-
-@pytest.fixture
-def ask_for(bundle, puzzle):
-    """Makes the request of one sample."""
-
-    def make(generator, sample_index):
-        problem = bundle.task.problem_from_text(puzzle)
-        messages, samples = ({"role": "user", "content": puzzle},), range(sample_index, sample_index + 1)
-        (request,) = requests_for(
-            problem, messages, generator=generator, sampling=Sampling(max_tokens=64), samples=samples, run_seed=1
-        )
-        return request
+        return app_of(bundle, keyring=keyring("a", "b"), ledger=Ledger(str(tmp_path / "ledger.sqlite")))
 
     return make
 
@@ -71,9 +42,7 @@ def post(app, *bodies, key="a", path="/v1/triage"):
     """The replies to all of them at once."""
 
     async def send():
-        headers = {"Authorization": f"Bearer {KEYS[key]}"}
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as client:
+        async with session(app, headers=bearer(key)) as client:
             return await asyncio.gather(*(client.post(path, json=body) for body in bodies))
 
     return asyncio.run(send())
@@ -91,9 +60,7 @@ OPERATORS = Policy(num_regenerate=2, max_passes=2, budget=3, max_usd=2.5)
         ("max_usd", 1.5, 1.5),
         ("max_usd", None, 2.5),
         ("budget", 500, 3),
-        ("budget", 1, 1),
         ("max_passes", 8, 2),
-        ("max_passes", 1, 1),
     ],
 )
 def test_a_request_lowers_a_limit_and_never_raises_it(priced_app, puzzle, field, asked, counts):
@@ -168,7 +135,7 @@ def test_a_later_pass_without_money_leaves_the_decision_to_the_first(priced_app,
 
 def test_streams_and_chats_are_charged(priced_app, puzzle):
     app = priced_app(limits={"key_per_day": {"candidates": 8}})
-    chat = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}]}
+    chat = chat_body(puzzle)
     assert post(app, chat, path="/v1/chat/completions")[0].json()["raydebm"]["ceilings"][0]["left"] == 4
     (streamed,) = post(app, {"problem": puzzle, "stream": True})
     assert '"left": 0.0' in streamed.text
@@ -202,8 +169,8 @@ def test_what_was_never_sent_counts_nothing(priced_app, backend, puzzle, failure
     assert ceilings_of(reply) == {("service", "usd"): (10, 9), ("service", "candidates"): (10, 8)}
 
 
-def test_what_was_never_sent_leaves_max_usd_to_the_next_pass(ask_for):
-    requests = [ask_for("ada", index) for index in range(3)]
+def test_what_was_never_sent_leaves_max_usd_to_the_next_pass(bundle, context_of):
+    requests = context_of(bundle).requests(1, None)[:3]
     drawn = [
         unanswered(requests[0], "not sent", failure=FailureKind.NOT_SENT),
         unanswered(requests[1], "HTTP 500"),
@@ -216,10 +183,9 @@ def test_a_request_that_is_cancelled_counts_its_worst(priced_app, backend, puzzl
     app = priced_app(limits={"per_day": {"usd": 10}})
 
     async def send():
-        headers = {"Authorization": f"Bearer {KEYS['a']}"}
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost") as client:
+        async with session(app, headers=bearer("a")) as client:
             backend.held = True
-            asked = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}, headers=headers))
+            asked = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}))
             while not backend.requests:
                 await asyncio.sleep(0.001)
             asked.cancel()
@@ -324,8 +290,7 @@ def test_64_parallel_clients_never_spend_more_than_the_ceilings(
     limits = {"per_day": {"usd": usd, "candidates": candidates}}
     bundle = load_bundle(AppArgs(run_dir=run_dir, limits={**limits, "max_running": 64}))
     ledger = Ledger(str(tmp_path_factory.mktemp("ledger") / "ledger.sqlite"))
-    ring = Keyring([ApiKey(name="a", sha256=hashlib.sha256(KEYS["a"].encode()).hexdigest())])
-    app = app_of(bundle, keyring=ring, ledger=ledger)
+    app = app_of(bundle, keyring=keyring("a"), ledger=ledger)
     replies = post(app, *({"problem": puzzle, "seed": index} for index in range(64)))
     assert {reply.status_code for reply in replies} <= {200, 429, 503}
     spent = ledger.spent("service")

@@ -1,6 +1,5 @@
 """Storing decisions and reading them back."""
 
-import asyncio
 import errno
 import os
 import pickle
@@ -10,23 +9,20 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from decisions_by_hand import START, record, report, scored
 
 from raydebm.errors import ScoringError
-from raydebm.records import Decision, Energies, Problem
+from raydebm.records import Decision, Problem
 from raydebm.run.folder import Folder
-from raydebm.service.core import TriageService, request_context
 from raydebm.service.routes.bodies import triage_answer
-from raydebm.service.settings import Overrides
 from raydebm.service.store import parquet_folder
-from raydebm.service.store.outcomes import LINES, OutcomeLog, ReportedOutcome, verdicts_of
+from raydebm.service.store.outcomes import LINES, OutcomeLog, verdicts_of
 from raydebm.service.store.parquet_folder import MERGE_FILES, FolderReader, file_name, record_files
 from raydebm.service.store.reader import DecisionReader
 from raydebm.service.store.record import (
@@ -39,48 +35,10 @@ from raydebm.service.store.record import (
     record_row,
 )
 
-START = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
 
-
-@pytest.fixture
-def template(bundle, backend, puzzle, script, texts):
-    """A record of a two-pass decision that the service itself made."""
-    records = []
-
-    class Sink:
-        def put(self, record):
-            records.append(record)
-            return True
-
-    script(lambda request: texts["wrong"] if request.pass_index == 1 else texts["right"])
-    service = TriageService(bundle, backend, records=Sink())
-    context = request_context(bundle, Overrides(num_samples=2), request_id="abc", task_name=None, problem=puzzle)
-    asyncio.run(service.triage(context))
-    return records[0]
-
-
-@pytest.fixture
-def make_record(template):
-    """Records that differ in time, sigma, task and decision."""
-
-    def make(index=0, *, sigma=None, task=None, decision=None, **changes):
-        moment = START + timedelta(seconds=index)
-        outcome = template.outcome
-        if sigma is not None:
-            best = replace(
-                outcome.best,
-                energies=Energies(candidate_id=outcome.best.candidate.candidate_id, members=(-sigma, sigma)),
-            )
-            pool = [best if scored is outcome.best else scored for scored in outcome.pool]
-            outcome = replace(outcome, best=best, pool=tuple(pool))
-        if task is not None:
-            outcome = replace(outcome, problem=Problem(task=task, problem_id=f"p{index}", prompt="why?"))
-        if decision is not None:
-            outcome = replace(outcome, decision=decision)
-        made = {"record_id": new_record_id(moment), "time": moment, "outcome": outcome, "request_id": f"r{index}"}
-        return replace(template, **(made | changes))
-
-    return make
+def made(index=0, *, pool=None, **changes):
+    """A decision by hand, ``index`` seconds after START."""
+    return record(index, *(pool or [scored("a", -2.0, 0.5)]), **changes)
 
 
 @pytest.fixture
@@ -89,14 +47,19 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def stored(folder):
-    """Writes records, a flush after every ``per_file``; returns a reader."""
+def writer(folder):
+    """A writer that writes when it is told to."""
+    return DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
 
-    def store(records, *, per_file=1000):
-        writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
-        for index, record in enumerate(records, start=1):
-            assert writer.put(record)
-            if index % per_file == 0:
+
+@pytest.fixture
+def stored(folder, writer):
+    """Writes records, each into a file of its own if asked; returns a reader."""
+
+    def store(records, *, apart=False):
+        for each in records:
+            assert writer.put(each)
+            if apart:
                 assert writer.flush(), writer.last_error
         writer.close()
         return DecisionReader(folder)
@@ -125,14 +88,17 @@ def test_a_problem_is_the_same_by_what_was_asked(scored_prompt, changes, is_same
     assert (problem_key(replace(problem, **changes), scored_prompt) == problem_key(problem, None)) is is_same
 
 
-def test_a_record_comes_back_from_a_file_as_it_was(template, stored):
-    assert stored([template]).get(template.record_id) == template
+def test_a_record_comes_back_from_a_file_as_it_was(decided, script, texts, stored):
+    """After two passes, with feedback."""
+    script(lambda request: texts["wrong"] if request.pass_index == 1 else texts["right"])
+    record = decided().record
+    assert stored([record]).get(record.record_id) == record
 
 
-def test_what_a_lost_pass_cost_stands_in_the_record(bundle, backend, puzzle, script, texts):
+def test_what_a_lost_pass_cost_stands_in_the_record(decided, backend, script, texts):
     """Four candidates of pass 1 and two of pass 2, for half a dollar and five tokens each; then the scorer breaks."""
     script(lambda request: texts["wrong"] if request.pass_index == 1 else texts["right"])
-    score, records = backend.score, []
+    score = backend.score
 
     async def once(texts):
         backend.score = gone
@@ -142,53 +108,43 @@ def test_what_a_lost_pass_cost_stands_in_the_record(bundle, backend, puzzle, scr
         raise ScoringError("the scorer is gone")
 
     backend.score = once
-    sink = SimpleNamespace(put=records.append)
-    context = request_context(bundle, Overrides(), request_id="abc", task_name=None, problem=puzzle)
-    answer = triage_answer(asyncio.run(TriageService(bundle, backend, records=sink).triage(context)))
+    result = decided()
+    answer, row = triage_answer(result), record_row(result.record)
 
-    row = record_row(records[0])
     assert (row["cost_usd"], row["completion_tokens"], row["num_candidates"], row["num_failed"]) == (3.0, 30, 6, 2)
     assert (row["cost_usd"], row["completion_tokens"]) == (answer.cost_usd, answer.usage.completion_tokens)
     assert len(record_of(row).outcome.pool) == 4
 
 
-def test_an_unparsed_candidate_keeps_its_infinite_penalty(make_record, stored, texts, template):
-    unparsed = replace(template.outcome.pool[0].report, answer=None, vote_key=None, penalty=float("inf"), violations=())
-    pool = (replace(template.outcome.pool[0], report=unparsed, energies=None), *template.outcome.pool[1:])
-    record = make_record(outcome=replace(template.outcome, pool=pool))
+def test_an_unparsed_candidate_keeps_its_infinite_penalty(stored):
+    unparsed = replace(scored("b", 0.0, 0.0, penalty=float("inf")), energies=None)
+    record = made(pool=[scored("a", -2.0, 0.5), unparsed])
 
-    stored_record = stored([record]).get(record.record_id)
-
-    assert stored_record.outcome.pool[0].report.penalty == float("inf")
-    assert stored_record.outcome.pool[0].energies is None
+    assert stored([record]).get(record.record_id).outcome.pool[1] == unparsed
 
 
 # ---- writing -----------------------------------------------------------------------------------------------------
 
 
-def test_small_files_are_merged_and_nothing_is_lost_or_doubled(make_record, stored, folder):
-    records = [make_record(index) for index in range(MERGE_FILES * 2 + 3)]
-    reader = stored(records, per_file=1)
+def test_small_files_are_merged_and_nothing_is_lost_or_doubled(stored, folder):
+    records = [made(index) for index in range(MERGE_FILES * 2 + 3)]
+    reader = stored(records, apart=True)
 
     assert sorted(file.level for file in record_files(folder)) == [0, 0, 0, 1, 1]
     assert sorted(record.request_id for record in reader.records()) == sorted(record.request_id for record in records)
 
 
-def test_a_crash_between_merging_and_removing_doubles_nothing(make_record, folder, monkeypatch):
-    writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
+def test_a_crash_between_merging_and_removing_doubles_nothing(stored, folder, writer, monkeypatch):
     monkeypatch.setattr(writer._folder, "_remove", lambda name: None)
-    for index in range(MERGE_FILES):
-        writer.put(make_record(index))
-        writer.flush()
+    reader = stored([made(index) for index in range(MERGE_FILES)], apart=True)
 
     assert len(record_files(folder)) == MERGE_FILES + 1
-    assert DecisionReader(folder).page().total == MERGE_FILES
+    assert reader.page().total == MERGE_FILES
 
 
-def test_reading_goes_on_while_files_are_merged(make_record, folder):
+def test_reading_goes_on_while_files_are_merged(folder, writer):
     """Every list that is read while a writer merges is complete: as many decisions as were written before it."""
-    writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
-    records = [make_record(index) for index in range(40)]
+    records = [made(index) for index in range(40)]
     done, counts = threading.Event(), []
 
     def read():
@@ -200,8 +156,8 @@ def test_reading_goes_on_while_files_are_merged(make_record, folder):
 
     thread = threading.Thread(target=read)
     thread.start()
-    for record in records:
-        writer.put(record)
+    for each in records:
+        writer.put(each)
         assert writer.flush()
     done.set()
     thread.join()
@@ -211,11 +167,9 @@ def test_reading_goes_on_while_files_are_merged(make_record, folder):
     assert DecisionReader(folder).page().total == 40
 
 
-def test_a_file_that_is_missing_in_one_listing_is_found_in_the_next(make_record, folder, monkeypatch):
+def test_a_file_that_is_missing_in_one_listing_is_found_in_the_next(stored, monkeypatch):
     """As where a merge removes it between the listing of names and that of sizes."""
-    writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
-    writer.put(make_record(0))
-    assert writer.flush()
+    reader = stored([made()])
     first, listed = [[]], parquet_folder.record_files
 
     def listing(root, *, kind):
@@ -223,42 +177,37 @@ def test_a_file_that_is_missing_in_one_listing_is_found_in_the_next(make_record,
 
     monkeypatch.setattr(parquet_folder, "record_files", listing)
 
-    assert DecisionReader(folder).page().total == 1
+    assert reader.page().total == 1
 
 
-def test_decisions_are_written_by_themselves_after_a_while(make_record, folder):
+def test_decisions_are_written_by_themselves_after_a_while(folder, eventually):
     writer = DecisionWriter(folder, flush_s=0.05, clock=START.timestamp)
-    writer.put(make_record(0))
-    deadline = time.monotonic() + 60
-    while writer.num_written == 0 and time.monotonic() < deadline:
-        time.sleep(0.02)
+    writer.put(made())
+    assert eventually(lambda: writer.num_written)
     assert DecisionReader(folder).page().total == 1
     writer.close()
 
 
-def test_a_full_disk_fails_no_request_and_the_decisions_are_written_when_there_is_room(
-    make_record, folder, monkeypatch
-):
-    writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
+def test_a_full_disk_fails_no_request_and_the_decisions_are_written_when_there_is_room(folder, writer, monkeypatch):
     room = Folder.write_bytes
 
     def full(self, content, *parts):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Folder, "write_bytes", full)
-    assert writer.put(make_record(0))
+    assert writer.put(made(0))
     assert not writer.flush()
     assert "No space left on device" in writer.last_error
     monkeypatch.setattr(Folder, "write_bytes", room)
-    assert writer.put(make_record(1))
+    assert writer.put(made(1))
     assert writer.flush()
     assert writer.last_error is None
     assert DecisionReader(folder).page().total == 2
 
 
-def test_a_killed_process_loses_only_what_waited(make_record, folder, tmp_path):
+def test_a_killed_process_loses_only_what_waited(folder, tmp_path):
     """A process writes one decision, queues another and is killed: the first is there, whole, and nothing is torn."""
-    (tmp_path / "record.pickle").write_bytes(pickle.dumps(make_record(0)))
+    (tmp_path / "record.pickle").write_bytes(pickle.dumps(made()))
     code = (
         "import os, pickle, signal, sys\n"
         "from raydebm.service.store.record import DecisionWriter, RecordsArgs\n"
@@ -272,57 +221,46 @@ def test_a_killed_process_loses_only_what_waited(make_record, folder, tmp_path):
     assert [record.request_id for record in DecisionReader(folder).records()] == ["r0"]
 
 
-def test_memory_is_bounded_while_nothing_can_be_written(make_record, folder, monkeypatch):
+def test_memory_is_bounded_while_nothing_can_be_written(writer, monkeypatch):
     monkeypatch.setattr("raydebm.service.store.record.MAX_WAITING", 3)
-    writer = DecisionWriter(folder, flush_s=3600)
-    assert [writer.put(make_record(index)) for index in range(5)] == [True, True, True, False, False]
+    assert [writer.put(made(index)) for index in range(5)] == [True, True, True, False, False]
     assert (writer.num_waiting, writer.num_dropped) == (3, 2)
 
 
 @pytest.mark.parametrize(
     "where", [{"prompt": "x" * 600_000}, {"data": {"rows": [["x" * 300_000], {"a": "x" * 300_000}]}}]
 )
-def test_the_size_of_what_waits_is_bounded(make_record, folder, template, where, monkeypatch):
+def test_the_size_of_what_waits_is_bounded(writer, where, monkeypatch):
     monkeypatch.setattr("raydebm.service.store.record.MAX_WAITING_CHARS", 1_000_000)
-    long = replace(template.outcome, problem=replace(template.outcome.problem, **where))
-    writer = DecisionWriter(folder, flush_s=3600)
-    assert [writer.put(make_record(index, outcome=long)) for index in range(2)] == [True, False]
+    long = Problem(**{"task": "t", "problem_id": "p", "prompt": "6 x 7?", **where})
+    assert [writer.put(made(index, problem=long)) for index in range(2)] == [True, False]
 
 
-def test_a_decision_that_cannot_be_stored_sinks_no_other(make_record, folder, template):
-    bad = replace(template.outcome, problem=replace(template.outcome.problem, data={"nan": float("nan")}))
-    writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
-    for record in (make_record(0), make_record(1, outcome=bad), make_record(2)):
-        writer.put(record)
+def test_a_decision_that_cannot_be_stored_sinks_no_other(folder, writer):
+    bad = Problem(task="t", problem_id="p", prompt="6 x 7?", data={"nan": float("nan")})
+    for each in (made(0), made(1, problem=bad), made(2)):
+        writer.put(each)
     assert writer.flush()
     assert (writer.num_written, writer.num_dropped) == (2, 1)
     assert DecisionReader(folder).page().total == 2
 
 
-def test_lone_surrogates_of_a_model_become_replacement_characters(make_record, folder, template):
-    first, *others = template.outcome.pool
-    odd = replace(first, candidate=replace(first.candidate, text="a\ud800b"))
-    record = make_record(outcome=replace(template.outcome, pool=(odd, *others)))
-    writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
-    writer.put(record)
-    assert writer.flush()
-    assert DecisionReader(folder).get(record.record_id).outcome.pool[0].candidate.text == "a\ufffdb"
+def test_lone_surrogates_of_a_model_become_replacement_characters(stored):
+    record = made(pool=[scored("a", -2.0, 0.5, text="a\ud800b")])
+    assert stored([record]).get(record.record_id).outcome.pool[0].candidate.text == "a\ufffdb"
 
 
-def test_old_files_go(make_record, folder):
+def test_old_files_go(folder):
     later = (START + timedelta(days=3)).timestamp()
     for clock, args, index in ((START.timestamp(), RecordsArgs(), 0), (later, RecordsArgs(max_days=2), 3 * 86_400)):
         writer = DecisionWriter(folder, args, clock=lambda moment=clock: moment)
-        writer.put(make_record(index))
+        writer.put(made(index))
         writer.close()
     assert [row.request_id for row in DecisionReader(folder).page().data] == ["r259200"]
 
 
-def test_the_oldest_files_go_when_all_are_too_large(make_record, folder):
-    for index in range(3):
-        writer = DecisionWriter(folder, flush_s=3600, clock=START.timestamp)
-        writer.put(make_record(index))
-        writer.close()
+def test_the_oldest_files_go_when_all_are_too_large(stored, folder):
+    stored([made(index) for index in range(3)], apart=True)
     sizes = [file.size for file in record_files(folder)]
     writer = DecisionWriter(folder, RecordsArgs(max_mb=(sum(sizes[1:]) + 10) / 1e6), clock=START.timestamp)
     writer.flush()
@@ -337,9 +275,9 @@ def test_other_files_of_the_folder_are_left_alone(folder, tmp_path):
     assert (tmp_path / "records" / "notes.txt").exists()
 
 
-def test_the_example_of_the_page_runs_as_it_stands(make_record, stored, folder, repository, capsys):
+def test_the_example_of_the_page_runs_as_it_stands(stored, folder, repository, capsys):
     now = datetime.now(UTC)
-    stored([make_record(0, sigma=2.0, decision=Decision.ABSTAIN, time=now, record_id=new_record_id(now))])
+    stored([replace(made(decision=Decision.ABSTAIN), time=now, record_id=new_record_id(now))])
     page = (repository / "docs" / "records.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
 
@@ -352,9 +290,9 @@ def test_the_example_of_the_page_runs_as_it_stands(make_record, stored, folder, 
 
 
 @pytest.mark.parametrize("level", [0, 1])
-def test_a_file_that_is_no_table_hides_no_others(make_record, stored, folder, level, caplog):
+def test_a_file_that_is_no_table_hides_no_others(stored, folder, level, caplog):
     """A machine that loses its power may leave an empty one."""
-    reader = stored([make_record(0)])
+    reader = stored([made()])
     late = 1_800_000_000_000_000
     (Path(folder) / file_name(late, late, writer="abc", sequence=0, level=level)).write_bytes(b"")
 
@@ -362,9 +300,9 @@ def test_a_file_that_is_no_table_hides_no_others(make_record, stored, folder, le
     assert sum("is skipped" in record.message for record in caplog.records) == 1
 
 
-def test_a_damaged_file_is_read_as_far_as_it_can_be_and_never_raises(make_record, stored, folder):
+def test_a_damaged_file_is_read_as_far_as_it_can_be_and_never_raises(stored, folder):
     """200 ways of damage: bytes changed, cut off, or written twice."""
-    stored([make_record(index) for index in range(3)])
+    stored([made(index) for index in range(3)])
     [name] = [file.name for file in record_files(folder)]
     whole = (Path(folder) / name).read_bytes()
     for seed in range(200):
@@ -375,8 +313,8 @@ def test_a_damaged_file_is_read_as_far_as_it_can_be_and_never_raises(make_record
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "0"], ids=["open", "deep", "number"])
-def test_a_decision_whose_damaged_text_is_no_json_is_left_out(make_record, stored, folder, monkeypatch, text):
-    records = [make_record(index) for index in range(3)]
+def test_a_decision_whose_damaged_text_is_no_json_is_left_out(stored, monkeypatch, text):
+    records = [made(index) for index in range(3)]
     reader, rows = stored(records), [record_row(record) for record in records]
     broken = pa.RecordBatch.from_pylist([rows[0], {**rows[1], "record_json": text}, rows[2]], schema=DECISIONS)
     monkeypatch.setattr(reader._folder, "batches", lambda **options: iter([broken]))
@@ -398,8 +336,8 @@ def damaged(content, rng):
     return bytes(changed)
 
 
-def test_a_file_that_was_still_being_copied_is_read_when_it_is_whole(make_record, stored, folder):
-    reader = stored([make_record(0)])
+def test_a_file_that_was_still_being_copied_is_read_when_it_is_whole(stored, folder):
+    reader = stored([made()])
     [name] = [file.name for file in record_files(folder)]
     whole = (Path(folder) / name).read_bytes()
     (Path(folder) / name).write_bytes(whole[: len(whole) // 2])
@@ -411,9 +349,9 @@ def test_a_file_that_was_still_being_copied_is_read_when_it_is_whole(make_record
     assert (copying.page().total, reader.page().total) == (1, 1)
 
 
-def test_one_decision_is_found_without_opening_other_files(make_record, stored, monkeypatch):
-    records = [make_record(index) for index in range(3)]
-    reader, opened, scan = stored(records, per_file=1), [], FolderReader._scan
+def test_one_decision_is_found_without_opening_other_files(stored, monkeypatch):
+    records = [made(index) for index in range(3)]
+    reader, opened, scan = stored(records, apart=True), [], FolderReader._scan
     monkeypatch.setattr(
         FolderReader,
         "_scan",
@@ -424,33 +362,24 @@ def test_one_decision_is_found_without_opening_other_files(make_record, stored, 
     assert len(opened) == 1
 
 
-def test_what_lists_show_is_read_once_and_cut(make_record, stored, monkeypatch, template):
-    best = replace(template.outcome.best, report=replace(template.outcome.best.report, answer="\u00e4" * 500))
-    record = make_record(0, outcome=replace(template.outcome, best=best, pool=(best,)))
-    reader = stored([record])
+def test_what_lists_show_is_read_once_and_cut(stored, monkeypatch):
+    reader = stored([made(pool=[scored("a", -2.0, 0.5, key="\u00e4" * 500)])])
     assert reader.page().data[0].answer == "\u00e4" * 200
     monkeypatch.setattr(FolderReader, "_scan", lambda self, file, *rest, **options: iter(()))
     assert reader.page().total == 1
 
 
-def report(outcome_id):
-    return ReportedOutcome(
-        outcome_id=outcome_id, record_id=f"r{outcome_id}", correct=True, by="ada", content="c", task="t",
-        policy_id="p", decision="accept", time=datetime.now(UTC), note=outcome_id * 40,
-    )  # fmt: skip
-
-
 def test_reports_in_a_damaged_file_are_left_out_and_the_others_are_read(tmp_path):
-    """All of the first file but its footer is turned around."""
+    """The first third of the first file is turned around."""
     log = OutcomeLog(str(tmp_path))
-    for _ in range(2):
-        log.append([report(name) for name in log.new_ids(20)[0]])
+    for name in ("a", "b"):
+        report(log, name, True, note=name * 4000)
     file = min(Path(log.root).glob("*.parquet"))
     content = file.read_bytes()
     third = len(content) // 3
     file.write_bytes(content[:4] + bytes(255 - byte for byte in content[4:third]) + content[third:])
 
-    assert len(list(OutcomeLog(str(tmp_path)).reports())) == 20
+    assert [outcome.record_id for outcome in OutcomeLog(str(tmp_path)).reports()] == ["b"]
 
 
 def test_of_many_decisions_those_are_disputed_about_which_two_people_differ():
