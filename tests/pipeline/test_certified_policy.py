@@ -71,3 +71,14 @@ def test_a_calibration_that_asks_for_a_guarantee_replaces_a_certified_policy(rec
     pipeline.make("calibration")
 
     assert calibrated_policy(pipeline).guarantee["max_error"] == 0.9
+
+
+def test_a_policy_that_this_version_cannot_read_is_calibrated_again(recipe):
+    pipeline = Pipeline(recipe=recipe)
+    pipeline.run.reopen("calibration")
+    older = {"rule": "posterior", "posterior": {"of_an_older_version": 1}}
+    pipeline.run.write_json(older, "calibration", "policy.json")
+
+    pipeline.make("calibration")
+
+    assert calibrated_policy(pipeline).rule == "posterior"

@@ -8,7 +8,7 @@ from raydebm.decision.calibration.grid import CalibrationResult, calibrate, with
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
-from raydebm.pipeline.pools import calibrated_policy, default_policy, later_passes, recorded_pools
+from raydebm.pipeline.pools import default_policy, later_passes, recorded_pools
 from raydebm.pipeline.scores import evidence_names, score_baselines, score_later_pass
 from raydebm.pipeline.stages.passes import complete
 from raydebm.pipeline.stages.posterior import fit_run_policy
@@ -88,10 +88,11 @@ def keep_guarantees(context: StageContext, reason: str) -> None:
     run = context.run
     if not run.exists("calibration", "policy.json"):
         return
-    policy, asked = calibrated_policy(context), context.recipe.decision
+    # Read as JSON: a policy that this version cannot read is to be calibrated again too.
+    policy, asked = run.needed_object("calibration", "policy.json"), context.recipe.decision
     for guarantee, wanted, key in (
-        (policy.guarantee, asked.max_error, "max_error"),
-        (policy.field_guarantee, asked.max_field_error, "max_field_error"),
+        (policy.get("guarantee"), asked.max_error, "max_error"),
+        (policy.get("field_guarantee"), asked.max_field_error, "max_field_error"),
     ):
         if wanted is None and guarantee is not None and guarantee["certified"]:
             raise ConfigError(
