@@ -22,15 +22,16 @@ from promise_resplits import decided as decided_by
 from promise_resplits import pipeline_of
 
 from raydebm.config import DecisionConfig
-from raydebm.decision.calibration.policy_fit import LabelledProblems, fit_policy
-from raydebm.decision.evidence.fitting import LabelledPool, competition_of
+from raydebm.decision.calibration.policy_fit import fit_policy
+from raydebm.decision.evidence.fitting import competition_of
 from raydebm.decision.evidence.measuring import terms_about
 from raydebm.decision.evidence.posterior import Competition
 from raydebm.decision.policy import Policy
-from raydebm.decision.table import Floats
+from raydebm.decision.table import Floats, PoolTable
+from raydebm.identity import text_key
 from raydebm.pipeline.context import TEST
 from raydebm.pipeline.pools import evaluated_pools
-from raydebm.pipeline.stages.posterior import labelled_pools, learned_from
+from raydebm.pipeline.stages.posterior import learned_from
 from raydebm.records import ScoredCandidate
 from raydebm.run.directory import RunDir
 
@@ -41,8 +42,8 @@ PIECES = {
 }  # fmt: skip
 """Terms of each piece; a user's own term (``RAYDEBM_EXTENSIONS``) is another. Terms for "none of them" always count,
 ``pool_length`` only with ``length``."""
-Fold = tuple[list[LabelledPool], list[LabelledPool]]
-"""Problems to learn from, and problems to decide."""
+Fold = tuple[PoolTable, PoolTable]
+"""Labelled problems to learn from, and labelled problems to decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +65,17 @@ def folds_of(run_dir: Path) -> Iterator[Fold]:
     inner = sorted(run_dir.glob("fold-*/energies"))
     for folder in (each.parent for each in inner):
         pipeline = pipeline_of(str(folder))
-        yield labelled_pools(learned_from(pipeline)), labelled_pools(evaluated_pools(pipeline, TEST))
+        yield learned_from(pipeline).with_worth(), evaluated_pools(pipeline, TEST).with_worth()
     if not inner:
-        pools, _ = labelled(RunDir(str(run_dir)), proofs=True)
-        fold = [int(hashlib.sha256(f"outer:{pool.text_key}".encode()).hexdigest(), 16) % 5 for pool in pools]
+        pools = labelled(RunDir(str(run_dir)), proofs=True)
+        keys = [f"outer:{text_key(problem.prompt)}" for problem in pools.problems]
+        fold = np.array([int(hashlib.sha256(key.encode()).hexdigest(), 16) % 5 for key in keys])
         for number in range(5):
-            own = [pool for pool, of in zip(pools, fold, strict=True) if of == number]
-            yield [pool for pool, of in zip(pools, fold, strict=True) if of != number], own
+            yield pools.of_pools(np.flatnonzero(fold != number)), pools.of_pools(np.flatnonzero(fold == number))
 
 
-def masked(pools: Sequence[LabelledPool], *, constraints: bool, kinds: bool) -> list[LabelledPool]:
-    """The labelled ones among the pools, without proofs and penalties or kinds of question where these are left out."""
+def masked(pools: PoolTable, *, constraints: bool, kinds: bool) -> PoolTable:
+    """The pools without proofs and penalties or kinds of question where these are left out."""
 
     def of(scored: ScoredCandidate) -> ScoredCandidate:
         report = scored.report
@@ -82,7 +83,8 @@ def masked(pools: Sequence[LabelledPool], *, constraints: bool, kinds: bool) -> 
             report = replace(report, penalty=0.0, proof=None, violations=())
         return replace(scored, report=report, kind=scored.kind if kinds else "")
 
-    return [replace(pool, candidates=[of(scored) for scored in pool.candidates]) for pool in pools if pool.is_labelled]
+    own = [[of(pools.candidates[row]) for row in pools.rows_of(pool)] for pool in range(pools.num_pools)]
+    return replace(PoolTable.of(own, problems=pools.problems), correct=pools.worth)
 
 
 def decided(folds: Sequence[Fold], pieces: Sequence[str], *, competition: Competition, kinds: bool) -> Decided:
@@ -93,9 +95,10 @@ def decided(folds: Sequence[Fold], pieces: Sequence[str], *, competition: Compet
     for learned, tested in folds:
         train, test = (masked(each, constraints="constraints" in pieces, kinds=kinds) for each in (learned, tested))
         fit = fit_policy(
-            LabelledProblems(pools=train, task="", outcome="correct", competition=competition),
+            train,
             base=Policy(max_passes=1),
             config=DecisionConfig(),
+            competition=competition,
             profile="posterior",
             promises=ERRORS,
             terms=terms,
@@ -112,8 +115,8 @@ def decided(folds: Sequence[Fold], pieces: Sequence[str], *, competition: Compet
 def print_rows(run_dir: Path) -> None:
     """Rows of Markdown about one run; where a piece is left out, differences to all evidence, paired by problem."""
     folds, competition = list(folds_of(run_dir)), competition_of(pipeline_of(str(run_dir)).task)
-    pools = [pool for _, tested in folds for pool in tested if pool.is_labelled]
-    scored = [candidate for pool in pools for candidate in pool.candidates]
+    count = sum(tested.num_pools for _, tested in folds)
+    scored = [candidate for _, tested in folds for candidate in tested.candidates]
     lacks = {
         "energy": all(each.energies is None for each in scored),
         "constraints": not any(each.report.violations or each.report.proof is not None for each in scored),
@@ -130,16 +133,16 @@ def print_rows(run_dir: Path) -> None:
     given = {
         name: decided(folds, chosen, competition=competition, kinds=kinds) for name, (chosen, kinds) in runs.items()
     }
-    resamples = np.random.default_rng(0).integers(0, len(pools), (2000, len(pools)))
+    resamples = np.random.default_rng(0).integers(0, count, (2000, count))
     every = {name: np.array([each.figures(at) for at in resamples]) for name, each in given.items()}
-    whole = {name: each.figures(np.arange(len(pools))) for name, each in given.items()}
+    whole = {name: each.figures(np.arange(count)) for name, each in given.items()}
     for name in given:
         left_out = name.startswith("without")
         values = whole[name] - left_out * whole["all"]
         low, high = np.nanquantile(every[name] - left_out * every["all"], [0.025, 0.975], axis=0)
         sign = "+" if left_out else ""
         cells = [f"{value:{sign}.1f} [{a:.1f}, {b:.1f}]" for value, a, b in zip(values, low, high, strict=True)]
-        print(f"| {run_dir.name} | {len(pools):,} | {name} | {' | '.join(cells)} |", flush=True)
+        print(f"| {run_dir.name} | {count:,} | {name} | {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:

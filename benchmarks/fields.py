@@ -18,58 +18,32 @@ from scipy.stats import rankdata
 
 from raydebm.config import DecisionConfig
 from raydebm.decision.calibration.field_fit import FieldFit
-from raydebm.decision.calibration.policy_fit import LabelledProblems, fit_policy
-from raydebm.decision.evidence.fitting import LabelledPool, competition_of
+from raydebm.decision.calibration.policy_fit import fit_policy
+from raydebm.decision.evidence.fitting import competition_of
 from raydebm.decision.policy import Policy
-from raydebm.decision.table import Floats
-from raydebm.identity import text_key
-from raydebm.records import ConstraintReport, ScoredCandidate, Verdict
+from raydebm.decision.table import Floats, PoolTable
+from raydebm.pipeline.pools import RecordedPools, assembled
 from raydebm.run.directory import RunDir
 from raydebm.tasks import task_of
 
 Places = NDArray[np.intp]
 ERRORS = (0.01, 0.02, 0.05, 0.1)
 BINS = 15
-WORTH = {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0, Verdict.UNLABELED: np.nan}
 
 
-def labelled(run: RunDir, *, proofs: bool, energies: bool = False) -> tuple[list[LabelledPool], bool]:
-    """Problems with labels, and whether these are violation scores."""
-    known = {row.candidate_id: row.energies for row in run.energies()} if energies else {}
-    labels, reports = {row.candidate_id: row for row in run.labels()}, {row.candidate_id: row for row in run.reports()}
-    problems = {row.problem.problem_id: row.problem for row in run.problems()}
-    has_scores = any(label.violation_score is not None for label in labels.values())
-
-    def report_of(candidate_id: str) -> ConstraintReport:
-        report = reports[candidate_id]
-        return report if proofs else replace(report, proof=None, violations=(), penalty=min(report.penalty, 0.0))
-
-    def worth_of(candidate_id: str) -> float:
-        label = labels[candidate_id]
-        if not has_scores:
-            return WORTH[label.verdict]
-        return np.nan if label.violation_score is None else 1 - label.violation_score
-
-    by_problem: dict[str, list[ScoredCandidate]] = {name: [] for name in problems}
-    for row in (row for row in run.candidates() if not row.is_greedy):
-        scored = ScoredCandidate(
-            candidate=row,
-            report=report_of(row.candidate_id),
-            energies=known.get(row.candidate_id),
-            kind=problems[row.problem_id].kind,
-        )
-        by_problem[row.problem_id].append(scored)
-    pools = [
-        LabelledPool(
-            problem_id=name,
-            candidates=scored,
-            worth=np.array([worth_of(one.candidate.candidate_id) for one in scored]),
-            fields=[labels[one.candidate.candidate_id].fields for one in scored],
-            text_key=text_key(problems[name].prompt),
-        )
-        for name, scored in by_problem.items()
-    ]
-    return [pool for pool in pools if pool.is_labelled], has_scores
+def labelled(run: RunDir, *, proofs: bool, energies: bool = False) -> PoolTable:
+    """The labelled problems of a run, which needs no scorer."""
+    reports = {row.candidate_id: row for row in run.reports()}
+    if not proofs:
+        for name, report in reports.items():
+            reports[name] = replace(report, proof=None, violations=(), penalty=min(report.penalty, 0.0))
+    recorded = RecordedPools(
+        candidates={row.candidate_id: row for row in run.candidates()},
+        reports=reports,
+        labels={row.candidate_id: row for row in run.labels()},
+        energies={row.candidate_id: row.energies for row in run.energies()} if energies else {},
+    )
+    return assembled([row.problem for row in run.problems()], recorded).with_worth()
 
 
 def auroc(confidence: Floats, right: Floats) -> float:
@@ -116,14 +90,13 @@ def main() -> None:
     asked = parser.parse_args()
     run = RunDir(asked.run_dir)
     config = run.recipe().task
-    pools, has_scores = labelled(run, proofs=not asked.without_proofs, energies=asked.energies)
-    data = LabelledProblems(
-        pools=pools,
+    fitted = fit_policy(
+        labelled(run, proofs=not asked.without_proofs, energies=asked.energies),
+        base=Policy(max_passes=1),
+        config=DecisionConfig(),
         task=config.name,
-        outcome="violation" if has_scores else "correct",
         competition=competition_of(task_of(config)),
     )
-    fitted = fit_policy(data, base=Policy(max_passes=1), config=DecisionConfig())
     fit = fitted.fields
     assert fit is not None, "no answer has labelled fields"
     places = [np.flatnonzero(fit.owner == problem) for problem in np.unique(fit.owner)]

@@ -24,18 +24,18 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from raydebm.config import DecisionConfig, parse_recipe
-from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy
-from raydebm.decision.evidence.fitting import LabelledPool, LabelledTable
+from raydebm.decision.calibration.policy_fit import PolicyFit, fit_policy
+from raydebm.decision.evidence.fitting import given_worth
 from raydebm.decision.evidence.profiles import winners
 from raydebm.decision.policy import Policy
-from raydebm.decision.table import Floats
+from raydebm.decision.table import Floats, PoolTable
 from raydebm.errors import PoolError
 from raydebm.identity import content_id
-from raydebm.pipeline.context import TEST
+from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools
 from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.stages.posterior import labelled_pools, learned_from
-from raydebm.records import Candidate, ConstraintReport, ScoredCandidate
+from raydebm.pipeline.stages.posterior import learned_from
+from raydebm.records import Candidate, ConstraintReport, Label, Problem, ScoredCandidate, Verdict
 from raydebm.run.directory import RunDir
 from raydebm.user_files import read_json_lines
 
@@ -55,11 +55,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--figure", help="SVG file: coverage over the number of labelled problems")
     given = parser.parse_args()
-    pools, outcome, base = recorded(given.source) if given.source.endswith(".gz") else load(given.source)
-    print(f"{given.source}: {len(pools)} labelled problems, {outcome}")
+    pools, base = recorded(given.source) if given.source.endswith(".gz") else load(given.source)
+    print(f"{given.source}: {pools.num_pools} labelled problems, {'violation' if pools.has_violations else 'correct'}")
     rows = []
     for size in given.sizes:
-        rows += resplits(pools, outcome, base, size=size, given=given)
+        rows += resplits(pools, base, size=size, given=given)
         for row in rows[-len(given.errors) :]:
             print(json.dumps(row), flush=True)
     if given.figure:
@@ -94,21 +94,21 @@ def pipeline_of(run_dir: str) -> Pipeline:
     return Pipeline(recipe=parse_recipe({**recipe, "run_dir": run_dir}, where=run_dir))
 
 
-def load(run_dir: str) -> tuple[list[LabelledPool], str, Policy]:
+def load(run_dir: str) -> tuple[PoolTable, Policy]:
     """The labelled problems of a finished run, and its policy."""
     pipeline = pipeline_of(run_dir)
-    test = evaluated_pools(pipeline, TEST)
-    pools = [*labelled_pools(learned_from(pipeline)), *labelled_pools(test)]
-    known = [pool for pool in pools if pool.is_labelled]
-    return known, "violation" if test.has_violations else "correct", calibrated_policy(pipeline)
+    used = {*pipeline.splits()[TEST], *(problem.problem_id for problem in learned_from(pipeline).problems)}
+    pools = evaluated_pools(pipeline, VALIDATION, TRAIN, TEST)
+    known = [place for place, problem in enumerate(pools.problems) if problem.problem_id in used]
+    return pools.of_pools(known).with_worth(), calibrated_policy(pipeline)
 
 
-def recorded(path: str) -> tuple[list[LabelledPool], str, Policy]:
+def recorded(path: str) -> tuple[PoolTable, Policy]:
     """The problems of a file of recorded answers, without energies; equal answers are equal up to case and blanks."""
     candidates: dict[str, list[ScoredCandidate]] = {}
-    worth: dict[str, list[float]] = {}
-    for _, row in read_json_lines(path):
-        name = content_id(row["problem_id"], row["model"], row["sample"])
+    labels: dict[str, Label] = {}
+    for line, row in read_json_lines(path):
+        name = content_id(row["problem_id"], row["model"], row["sample"], line)  # some samples are there twice
         key = None if row["answer"] is None else " ".join(str(row["answer"]).lower().split())
         candidate = Candidate(
             candidate_id=name, task="", problem_id=row["problem_id"], generator=row["model"], text=row["text"] or ""
@@ -118,27 +118,21 @@ def recorded(path: str) -> tuple[list[LabelledPool], str, Policy]:
         candidates.setdefault(row["problem_id"], []).append(
             ScoredCandidate(candidate=candidate, report=report, energies=None)
         )
-        worth.setdefault(row["problem_id"], []).append(float(row["correct"]))
-    pools = [
-        LabelledPool(problem_id=name, candidates=answers, worth=np.array(worth[name]))
-        for name, answers in candidates.items()
-    ]
-    return pools, "correct", Policy(max_passes=1)
+        verdict = Verdict.CORRECT if row["correct"] else Verdict.INCORRECT
+        labels[name] = Label(candidate_id=name, problem_id=row["problem_id"], verdict=verdict)
+    problems = [Problem(task="", problem_id=name, prompt=name) for name in candidates]
+    return PoolTable.of([*candidates.values()], problems=problems, labels=labels), Policy(max_passes=1)
 
 
-def resplits(
-    pools: Sequence[LabelledPool], outcome: str, base: Policy, *, size: int, given: argparse.Namespace
-) -> list[Row]:
+def resplits(pools: PoolTable, base: Policy, *, size: int, given: argparse.Namespace) -> list[Row]:
     """One row per promised error."""
     by_error: dict[float, list[tuple[bool, bool, float, bool, float, float]]] = {error: [] for error in given.errors}
     for split in range(given.resplits):
-        order = np.random.default_rng([given.seed, size, split]).permutation(len(pools))
-        calibration, test = ([pools[place] for place in part] for part in (order[:size], order[size:]))
+        order = np.random.default_rng([given.seed, size, split]).permutation(pools.num_pools)
+        calibration, test = (pools.of_pools(part) for part in (order[:size], order[size:]))
         try:
             fitted = fit_policy(
-                LabelledProblems(
-                    pools=calibration, task="", outcome="violation" if outcome == "violation" else "correct"
-                ),
+                calibration,
                 base=base,
                 config=DecisionConfig(confidence=given.confidence),
                 promises=tuple(given.errors),
@@ -170,15 +164,14 @@ def resplits(
     return rows
 
 
-def decided(fitted: PolicyFit, pools: Sequence[LabelledPool]) -> tuple[Floats, Floats]:
+def decided(fitted: PolicyFit, pools: PoolTable) -> tuple[Floats, Floats]:
     """(confidence, worth) of the policy's selection on each pool."""
     posterior = fitted.policy.posterior
     assert posterior is not None
-    table = LabelledTable.of(pools)
-    estimates = posterior.estimates(table.table)
-    chosen = winners(fitted.policy.profile, table.table, estimates, posterior)
+    estimates = posterior.estimates(pools)
+    chosen = winners(fitted.policy.profile, pools, estimates, posterior)
     confidence = np.where(chosen >= 0, estimates.probability[chosen], -np.inf)
-    return confidence, np.where(chosen >= 0, table.given_worth(posterior.reference)[chosen], 0.0)
+    return confidence, np.where(chosen >= 0, given_worth(pools, posterior.reference)[chosen], 0.0)
 
 
 def risk(confidence: Floats, losses: Floats, tau: float) -> float:

@@ -212,6 +212,7 @@ class PoolTable:
         chosen = [*map(int, pools)]
         rows = np.concatenate([np.zeros(0, dtype=np.intp), *(np.arange(*self.offsets[[p, p + 1]]) for p in chosen)])
         taken = self._taken(rows)
+        authors, author_of_row = np.unique(self.author_of_row[rows], return_inverse=True)
         new_pools = np.repeat(np.arange(len(chosen)), self.sizes[chosen])
         clusters = tuple(self.clusters[pool] for pool in chosen)
         first = np.cumsum([0, *map(len, clusters)])[:-1]
@@ -220,12 +221,14 @@ class PoolTable:
             self,
             problems=tuple(self.problems[pool] for pool in chosen) if self.problems else (),
             clusters=clusters,
+            authors=tuple(self.authors[code] for code in authors),
             written=self.written[chosen],
             kinds=tuple(self.kinds[pool] for pool in chosen),
             failed=(),
             greedy=None,
             **{
                 **taken,
+                "author_of_row": author_of_row,
                 "pool_of_row": new_pools,
                 "cluster_of_row": np.where(local >= 0, first[new_pools] + local, -1) if len(rows) else local,
             },
@@ -246,6 +249,10 @@ class PoolTable:
         """The rows in clusters, of which evidence is measured."""
         rows = self.cluster_of_row >= 0
         return self if rows.all() else self.kept(rows)
+
+    def with_worth(self) -> "PoolTable":
+        """The pools with a candidate of known worth, from which posteriors learn."""
+        return self.of_pools(np.flatnonzero(self.any(~np.isnan(self.worth))))
 
     def with_members(self, members: Mapping[str, Sequence[float]]) -> "PoolTable":
         """The same rows with other energies, by candidate id. A candidate without an entry is unscored."""
@@ -504,6 +511,37 @@ class PoolTable:
         grid = np.full((*shape, *values.shape[1:]), empty, dtype=values.dtype)
         grid[self.pool_of_row, np.arange(len(values)) - self.offsets[self.pool_of_row]] = values
         return grid
+
+    def rows_of(self, pool: int) -> Ints:
+        """Rows of a pool in the order of its candidates as given."""
+        return self._as_given[self.offsets[pool] : self.offsets[pool + 1]]
+
+    @cached_property
+    def _as_given(self) -> Ints:
+        return np.lexsort((self.place_of_row, self.pool_of_row))
+
+    # ---- worth -------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def worth(self) -> Floats:
+        """1 right, 0 wrong, or 1 minus the violation score where labels have scores; NaN if unlabelled. Shape (R,)."""
+        return 1 - self.violation if self.has_violations else self.correct
+
+    @cached_property
+    def cluster_worth(self) -> Floats:
+        """Mean worth of each cluster's labelled candidates, shape (C,). NaN without labels."""
+        known = ~np.isnan(self.worth)
+        return ratio(self.by_cluster(np.where(known, self.worth, 0.0)), self.by_cluster(known))
+
+    @cached_property
+    def worth_by_author(self) -> tuple[Floats, Floats]:
+        """Summed worth and number of each pool's labelled candidates by author, each of shape (P, G)."""
+        rows = self._as_given[~np.isnan(self.worth[self._as_given])]
+        cells, shape = (self.pool_of_row[rows], self.author_of_row[rows]), (self.num_pools, len(self.authors))
+        worth, count = np.zeros(shape), np.zeros(shape)
+        np.add.at(worth, cells, self.worth[rows])
+        np.add.at(count, cells, 1.0)
+        return worth, count
 
     # ---- labels of picks ---------------------------------------------------------------------------------------------
 

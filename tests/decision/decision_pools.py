@@ -2,11 +2,13 @@
 
 import math
 import random
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
 
-from raydebm.decision.evidence.fitting import LabelledPool
+from raydebm.decision.table import PoolTable
+from raydebm.records import Problem
 from raydebm.testing import scored_candidate
 
 
@@ -25,10 +27,34 @@ def scored(name, answer, members=None, *, author="g", penalty=0.0, proof=None, p
     )
 
 
+@dataclass(frozen=True)
+class Labelled:
+    """A problem's candidates with the worth of each, and the verdicts on its fields."""
+
+    problem_id: str
+    candidates: list
+    worth: np.ndarray
+    fields: tuple = ()
+    prompt: str = ""
+
+
 def labelled(problem_id, candidates, right=(), *, worth=None):
     """The pool with label 1 for answers in ``right`` and 0 for others, or with the given worth by candidate."""
     values = [float(candidate.report.vote_key in right) for candidate in candidates] if worth is None else worth
-    return LabelledPool(problem_id=problem_id, candidates=candidates, worth=np.array(values, dtype=np.float64))
+    return Labelled(problem_id, candidates, np.array(values, dtype=np.float64))
+
+
+def table_of(pools, *, outcome="correct"):
+    """The table of labelled pools, in which candidates of different problems may have the same id."""
+    table = PoolTable.of(
+        [pool.candidates for pool in pools],
+        problems=[Problem(task="t", problem_id=p.problem_id, prompt=p.prompt or p.problem_id) for p in pools],
+    )
+    places = list(zip(table.pool_of_row, table.place_of_row, strict=True))
+    worth = np.array([pools[pool].worth[place] for pool, place in places])
+    verdicts = [pools[pool].fields[place] if pools[pool].fields else None for pool, place in places]
+    table = replace(table, field_verdicts=np.array(verdicts, dtype=object))
+    return replace(table, correct=worth) if outcome == "correct" else replace(table, violation=1 - worth)
 
 
 def synthetic_problems(count, *, seed, size=6, members=2, skills=(0.8, 0.5, 0.35)):

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from decision_pools import Labelled, table_of
 
 from raydebm.config import DecisionConfig
 from raydebm.decision.calibration.field_fit import FieldFit
-from raydebm.decision.calibration.policy_fit import LabelledProblems, fit_policy
-from raydebm.decision.evidence.fitting import LabelledPool
+from raydebm.decision.calibration.policy_fit import fit_policy
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.evidence.terms import PLAIN
 from raydebm.decision.fields import FieldModel, field_beliefs, field_evidence, to_review
@@ -183,10 +183,9 @@ def test_pools_with_too_many_fields_have_no_fit():
     for number in range(4):
         candidates = [scored(f"{number}-{each}", {f"f{each}-{place}": 1 for place in range(300)}) for each in range(2)]
         verdicts = [dict.fromkeys(each.report.fields, True) for each in candidates]
-        pools.append(LabelledPool(problem_id=str(number), candidates=candidates, worth=np.ones(2), fields=verdicts))
+        pools.append(Labelled(str(number), candidates, np.ones(2), verdicts))
 
-    problems = LabelledProblems(pools=pools, task="t", outcome="correct")
-    assert fit_policy(problems, base=Policy(max_passes=1), config=DecisionConfig()).fields is None
+    assert fit_policy(table_of(pools), base=Policy(max_passes=1), config=DecisionConfig()).fields is None
 
 
 def test_problems_without_labelled_fields_do_not_count():
@@ -194,8 +193,7 @@ def test_problems_without_labelled_fields_do_not_count():
     pools = [simulated(number, rng) for number in range(20)]
     bare = [replace(each, problem_id=f"b{each.problem_id}", fields=[{}] * len(each.candidates)) for each in pools]
 
-    problems = LabelledProblems(pools=[*pools, *bare], task="t", outcome="correct")
-    fit = fit_policy(problems, base=Policy(max_passes=1), config=DecisionConfig(max_field_error=0.5))
+    fit = fit_policy(table_of([*pools, *bare]), base=Policy(max_passes=1), config=DecisionConfig(max_field_error=0.5))
 
     assert fit.field_guarantee.problems == 20
 
@@ -214,14 +212,14 @@ def simulated(number, rng):
             candidates.append(scored(f"{number}-{author}-{sample}", fields, author=author))
             verdicts.append({path: fields[path] == value for path, value in gold.items()})
     worth = np.array([float(all(each.values())) for each in verdicts])
-    return LabelledPool(problem_id=str(number), candidates=candidates, worth=worth, fields=verdicts)
+    return Labelled(str(number), candidates, worth, verdicts)
 
 
 @pytest.fixture(scope="module")
 def fitted():
     rng = np.random.default_rng(0)
-    problems = LabelledProblems(pools=[simulated(number, rng) for number in range(150)], task="t", outcome="correct")
-    return fit_policy(problems, base=Policy(max_passes=1), config=DecisionConfig(max_field_error=0.05))
+    table = table_of([simulated(number, rng) for number in range(150)])
+    return fit_policy(table, base=Policy(max_passes=1), config=DecisionConfig(max_field_error=0.05))
 
 
 def test_the_fit_is_calibrated_on_problems_that_it_did_not_see(fitted):
@@ -249,14 +247,9 @@ def test_a_rare_kind_of_field_counts_in_the_skill_over_all_kinds_alone():
     for number in range(12):
         fields = {"total": number, **({"tip": 1} if number < 3 else {})}
         verdicts = {path: path == "total" for path in fields}
-        pools.append(
-            LabelledPool(problem_id=str(number), candidates=[scored(str(number), fields)], worth=np.ones(1),
-                         fields=[verdicts])
-        )  # fmt: skip
+        pools.append(Labelled(str(number), [scored(str(number), fields)], np.ones(1), [verdicts]))
 
-    model = fit_policy(
-        LabelledProblems(pools=pools, task="t", outcome="correct"), base=Policy(max_passes=1), config=DecisionConfig()
-    ).policy.fields
+    model = fit_policy(table_of(pools), base=Policy(max_passes=1), config=DecisionConfig()).policy.fields
 
     pooled = 12.5 / 16
     overall = (12 + 10 * pooled) / 25
@@ -325,11 +318,7 @@ def test_a_policy_with_a_model_is_read_as_it_was_written(fitted):
 def test_a_guarantee_on_fields_needs_fields():
     rng = np.random.default_rng(0)
     pools = [simulated(number, rng) for number in range(4)]
-    bare = [LabelledPool(problem_id=each.problem_id, candidates=each.candidates, worth=each.worth) for each in pools]
+    bare = table_of([replace(each, fields=()) for each in pools])
 
     with pytest.raises(ConfigError, match=r"max_field_error is 0\.1.*labelled fields"):
-        fit_policy(
-            LabelledProblems(pools=bare, task="t", outcome="correct"),
-            base=Policy(max_passes=1),
-            config=DecisionConfig(max_field_error=0.1),
-        )
+        fit_policy(bare, base=Policy(max_passes=1), config=DecisionConfig(max_field_error=0.1))

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.decision.evidence.fitting import KIND_PRIOR, SKILL_PRIOR, CrossFit, LabelledPool, LabelledTable
+from raydebm.decision.evidence.fitting import KIND_PRIOR, SKILL_PRIOR, CrossFit
 from raydebm.decision.evidence.likelihoods import Design, independent, maximum
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.terms import representatives
 from raydebm.decision.fields import TERMS, UNFITTED, FieldEvidence, FieldModel, field_evidence, terms_of
 from raydebm.decision.guarantee.guarantee import ByThreshold, Guarantee, certify
-from raydebm.decision.table import Bools, Floats, Ints, sigmoid
+from raydebm.decision.table import Bools, Floats, Ints, PoolTable, sigmoid
 from raydebm.tasks.fields import kind_of_field
 
 MAX_KINDS = 40
@@ -120,9 +120,7 @@ class _Rows:
         return maximum(independent(design), center)
 
 
-def fit_fields(
-    table: LabelledTable, crossed: CrossFit, posteriors: Sequence[Posterior], selected: Ints
-) -> FieldFit | None:
+def fit_fields(table: PoolTable, crossed: CrossFit, posteriors: Sequence[Posterior], selected: Ints) -> FieldFit | None:
     """Fit the model, or return None if no answer has labelled fields.
 
     Args:
@@ -131,7 +129,7 @@ def fit_fields(
         posteriors: recalibrated posterior of each fold, fitted on the other folds.
         selected: selected cluster of each problem, shape (P,); -1 for none.
     """
-    if not any(any(pool.fields) for pool in table.pools):
+    if not any(table.field_verdicts):
         return None
     rows, best = _rows(table, crossed, posteriors, selected)
     if not len(rows.owner):
@@ -154,7 +152,7 @@ def fit_fields(
     for number in range(len(posteriors)):
         others = fold_of != number
         confidence[~others] = sigmoid(given[~others] @ rows.fit(given[others], unchanged, chosen[others]))
-    everything, labelled = np.ones(len(table.pools), dtype=bool), np.flatnonzero(known)
+    everything, labelled = np.ones(table.num_pools, dtype=bool), np.flatnonzero(known)
     theta = rows.fit(rows.features(everything)[labelled], center, labelled)
     slope, *biases = rows.fit(given, unchanged, chosen)
     theta = slope * theta + np.array([*np.zeros(len(TERMS)), *biases])
@@ -199,21 +197,20 @@ def _model(rows: _Rows, theta: Floats, used: Bools) -> FieldModel:
     )
 
 
-def _rows(
-    table: LabelledTable, crossed: CrossFit, posteriors: Sequence[Posterior], selected: Ints
-) -> tuple[_Rows, Ints]:
+def _rows(table: PoolTable, crossed: CrossFit, posteriors: Sequence[Posterior], selected: Ints) -> tuple[_Rows, Ints]:
     """All values of the problems, and the rows of the selected answers' values."""
     pools, given = _evidence(table, crossed, posteriors, selected)
-    authors, kinds = list(table.table.authors), _kinds(pools)
+    authors, kinds = list(table.authors), _kinds(pools)
     of_author = {name: place for place, name in enumerate(authors)}
     of_kind = {name: place for place, name in enumerate(kinds)}
     shape = (len(pools), len(authors), len(kinds))
     own_right, own_total = np.zeros(shape), np.zeros(shape)
     plain, voice, owner, kind, right, best = [], [], list[int](), list[int](), [], list[Ints]()
     offsets = np.cumsum([0, *(0 if pool is None else len(pool.values) for pool in pools)])
-    for place, (pool, labelled) in enumerate(zip(pools, table.pools, strict=True)):
+    for place, pool in enumerate(pools):
         if pool is None:
             continue
+        labelled = [row for row in table.rows_of(place) if table.field_verdicts[row]]
         kind_of_path = np.array([of_kind.get(kind_of_field(path), 0) for path in pool.paths])
         columns = [of_author[author] for author in pool.authors]
         wide = np.zeros((len(pool.values), len(authors)))
@@ -222,11 +219,10 @@ def _rows(
         voice.append(wide)
         owner += [place] * len(pool.values)
         kind += kind_of_path[pool.path_of_row].tolist()
-        right.append(_verdicts(pool, labelled))
-        for scored, verdicts in zip(labelled.candidates, labelled.fields, strict=False):
-            author = of_author.get(scored.candidate.generator)
-            for path, is_right in verdicts.items() if author is not None else ():
-                cell = (place, author, of_kind.get(kind_of_field(path), 0))
+        right.append(_verdicts(pool, table, labelled))
+        for row in labelled:
+            for path, is_right in table.field_verdicts[row].items():
+                cell = (place, table.author_of_row[row], of_kind.get(kind_of_field(path), 0))
                 own_right[cell] += is_right
                 own_total[cell] += 1
         if given[place] is not None:
@@ -248,25 +244,26 @@ def _rows(
 
 
 def _evidence(
-    table: LabelledTable, crossed: CrossFit, posteriors: Sequence[Posterior], selected: Ints
+    table: PoolTable, crossed: CrossFit, posteriors: Sequence[Posterior], selected: Ints
 ) -> tuple[list[FieldEvidence | None], list[int | None]]:
     """Evidence of each problem under the posterior of its fold, and the index of its selected answer."""
-    probability = np.zeros(table.table.num_clusters)
-    of_cluster = crossed.fold[table.table.pool_of_cluster]
-    chosen = np.full(len(table.pools), -1, dtype=np.intp)
+    probability = np.zeros(table.num_clusters)
+    of_cluster = crossed.fold[table.pool_of_cluster]
+    chosen = np.full(table.num_pools, -1, dtype=np.intp)
     for number, posterior in enumerate(posteriors):
         inside = of_cluster == number
-        probability[inside] = posterior.estimates(table.table).probability[inside]
-        given = representatives(table.table, posterior.reference)
+        probability[inside] = posterior.estimates(table).probability[inside]
+        given = representatives(table, posterior.reference)
         own = (crossed.fold == number) & (selected >= 0)
         chosen[own] = given[selected[own]]
-    first = np.cumsum([0, *map(len, table.table.clusters)])
+    first = np.cumsum([0, *map(len, table.clusters)])
     pools: list[FieldEvidence | None] = []
     answers: list[int | None] = []
-    for place, (labelled, clusters) in enumerate(zip(table.pools, table.table.clusters, strict=True)):
+    for place, clusters in enumerate(table.clusters):
         shares = {cluster.key: float(probability[first[place] + index]) for index, cluster in enumerate(clusters)}
-        pool = field_evidence(labelled.candidates, shares, posteriors[crossed.fold[place]].reference)
-        best = None if chosen[place] < 0 else table.table.candidates[chosen[place]].report.answer
+        candidates = [table.candidates[row] for row in table.rows_of(place)]
+        pool = field_evidence(candidates, shares, posteriors[crossed.fold[place]].reference)
+        best = None if chosen[place] < 0 else table.candidates[chosen[place]].report.answer
         pools.append(pool)
         answers.append(None if pool is None or best is None else pool.answer_of.get(best))
     return pools, answers
@@ -280,18 +277,18 @@ def _kinds(pools: Sequence[FieldEvidence | None]) -> list[str]:
     return ["", *(kind for kind, count in counts.most_common(MAX_KINDS) if count >= MIN_PROBLEMS)]
 
 
-def _verdicts(pool: FieldEvidence, labelled: LabelledPool) -> Floats:
-    """Whether each value is right, shape (R,). NaN if no candidate with the value has verdicts on its fields."""
+def _verdicts(pool: FieldEvidence, table: PoolTable, labelled: Sequence[int]) -> Floats:
+    """Whether each value is right, shape (R,). NaN if none of the labelled rows has the value."""
     right = np.full(len(pool.values), math.nan)
-    for scored, verdicts in zip(labelled.candidates, labelled.fields, strict=False):
-        answer = pool.answer_of.get(scored.report.answer or "")
-        if answer is not None and verdicts:
+    for row in labelled:
+        verdicts, answer = table.field_verdicts[row], pool.answer_of.get(table.candidates[row].report.answer or "")
+        if answer is not None:
             # A field that neither the answer nor the reference answer has is rightly missing.
             right[pool.rows[:, answer]] = [verdicts.get(path, True) for path in pool.paths]
     return right
 
 
-def _proven(table: LabelledTable, selected: Ints) -> Bools:
+def _proven(table: PoolTable, selected: Ints) -> Bools:
     """Whether an exact constraint proves the selected answer, shape (P,)."""
-    is_proven: Bools = np.append(table.table.proof == 1, False)[selected]
+    is_proven: Bools = np.append(table.proof == 1, False)[selected]
     return is_proven

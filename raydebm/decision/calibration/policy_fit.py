@@ -1,6 +1,6 @@
 """Fit a policy with the posterior rule on labelled problems.
 
-In:   labelled pools; walks of their later passes; costs or a guarantee.
+In:   a table of labelled pools; walks of their later passes; costs or a guarantee.
 Out:  a policy with posterior, profile, thresholds and guarantee, and the evidence for it.
 Does not know: files, Ray, the source of labels.
 
@@ -23,16 +23,16 @@ from raydebm.config.decision import Profile
 from raydebm.decision.calibration.field_fit import FieldFit, fit_fields
 from raydebm.decision.calibration.profile_choice import ProfileChoice, choose_profile
 from raydebm.decision.calibration.walks import PromiseTest, Walk, WalkOf, final_step, stops
-from raydebm.decision.evidence.fitting import CrossFit, LabelledPool, LabelledTable, cross_fit, fit_posterior
+from raydebm.decision.evidence.fitting import CrossFit, cross_fit, fit_posterior, given_worth
 from raydebm.decision.evidence.pool_sizes import PoolParts
-from raydebm.decision.evidence.posterior import Competition, Estimates, Outcome, Posterior
+from raydebm.decision.evidence.posterior import Competition, Estimates, Posterior
 from raydebm.decision.evidence.profiles import PROFILES, winners
 from raydebm.decision.evidence.recalibration import recalibrated
 from raydebm.decision.guarantee.guarantee import Guarantee
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.decision.rules import decide_pool
 from raydebm.decision.sampling.waves import cut_pass
-from raydebm.decision.table import Floats, Ints
+from raydebm.decision.table import Floats, Ints, PoolTable
 from raydebm.errors import ConfigError, PoolError
 
 PROMISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
@@ -99,26 +99,14 @@ class PolicyFit:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabelledProblems:
-    """Labelled problems of one task that no adapter was trained on."""
-
-    pools: Sequence[LabelledPool]
-    """Candidates of the first pass."""
-    task: str
-    outcome: Outcome
-    """Label type: right or wrong, or a violation score."""
-    competition: Competition = "exclusive"
-    """Whether different answers of one problem exclude each other. Defined by the task."""
-    checkpoint: str = ""
-    """Fingerprint of the ensemble that computed the energies. Empty if unknown."""
-
-
 def fit_policy(
-    problems: LabelledProblems,
+    table: PoolTable,
     *,
     base: Policy,
     config: DecisionConfig,
+    task: str = "",
+    competition: Competition = "exclusive",
+    checkpoint: str = "",
     profile: Profile | None = None,
     walk: WalkOf | None = None,
     promises: Sequence[float] = PROMISES,
@@ -128,8 +116,13 @@ def fit_policy(
     """Fit posterior, profile and thresholds.
 
     Args:
+        table: problems of one task that no adapter was trained on, with the candidates of the first pass. Unlabelled
+            ones are ignored.
         base: policy that supplies lambda, passes and limits.
         config: costs and the requested guarantee.
+        task: name of the problems' task.
+        competition: whether different answers of one problem exclude each other. Defined by the task.
+        checkpoint: fingerprint of the ensemble that computed the energies. Default: unknown.
         profile: profile to use. Default: chosen by tests.
         walk: walks for policies with several passes. Default: one pass.
         promises: error rates of the table of possible guarantees.
@@ -139,30 +132,28 @@ def fit_policy(
     Raises:
         PoolError: fewer than two labelled problems, or no problem with a parsed answer.
     """
-    known = [pool for pool in problems.pools if pool.is_labelled]
-    if len(known) < 2:
-        raise PoolError(f"a posterior needs at least 2 labelled problems, got {len(known)} of {len(problems.pools)}")
-    table = LabelledTable.of(known)
-    if not table.table.num_clusters:
-        raise PoolError(f"no candidate of the {len(known)} labelled problems has an answer that can be read")
+    num_problems, table = table.num_pools, table.with_worth()
+    if table.num_pools < 2:
+        raise PoolError(f"a posterior needs at least 2 labelled problems, got {table.num_pools} of {num_problems}")
+    if not table.num_clusters:
+        raise PoolError(f"no candidate of the {table.num_pools} labelled problems has an answer that can be read")
 
     def fit(used: Any = None) -> Posterior:
         posterior = fit_posterior(
             table,
             lambda_=base.lambda_,
-            task=problems.task,
-            outcome=problems.outcome,
-            competition=problems.competition,
+            task=task,
+            competition=competition,
             terms=terms,
             context=context,
             used=used,
         )
-        return replace(posterior, checkpoint=problems.checkpoint)
+        return replace(posterior, checkpoint=checkpoint)
 
     crossed = cross_fit(table, fit)
     given = _given_worth(table, crossed)
     # Without energies these profiles select what the posterior selects, and would be tested once more.
-    idle = () if np.isfinite(table.table.mu).any() else ("energy", "energy_vote")
+    idle = () if np.isfinite(table.answered.mu).any() else ("energy", "energy_vote")
     by_profile = {name: _at(given, _selected(name, table, crossed)) for name in PROFILES if name not in idle}
     choice = choose_profile(by_profile, delta=DELTA)
     if profile is not None:
@@ -178,7 +169,7 @@ def fit_policy(
 
     fitted = _fitted(_tested(policy, walked, config), choice, config=config, promises=promises)
     fields = fit_fields(table, crossed, own, predictions.selected)
-    return with_fields(replace(fitted, num_problems=len(known)), fields, config)
+    return with_fields(replace(fitted, num_problems=table.num_pools), fields, config)
 
 
 def with_fields(fit: PolicyFit, fields: FieldFit | None, config: DecisionConfig) -> PolicyFit:
@@ -305,20 +296,20 @@ def _stated(promise: Guarantee) -> dict[str, Any]:
     return {**promise.summary(), "tau": tau, "thresholds": promise.certified_thresholds}
 
 
-def _selected(profile: Profile, labelled_table: LabelledTable, crossed: CrossFit) -> Ints:
+def _selected(profile: Profile, table: PoolTable, crossed: CrossFit) -> Ints:
     """Cluster selected by the profile in each pool, from the posterior that did not see the pool. Shape (P,)."""
-    selected = np.full(len(labelled_table.pools), -1, dtype=np.intp)
+    selected = np.full(table.num_pools, -1, dtype=np.intp)
     estimates = Estimates(probability=crossed.probability, none=crossed.none)
     for fold, posterior in enumerate(crossed.posteriors):
         inside = crossed.fold == fold
-        selected[inside] = winners(profile, labelled_table.table, estimates, posterior)[inside]
+        selected[inside] = winners(profile, table, estimates, posterior)[inside]
     return selected
 
 
-def _given_worth(labelled_table: LabelledTable, crossed: CrossFit) -> Floats:
+def _given_worth(table: PoolTable, crossed: CrossFit) -> Floats:
     """Worth of the returned candidate of each cluster, from the posterior that did not see its pool. Shape (C,)."""
-    fold = crossed.fold[labelled_table.table.pool_of_cluster]
-    by_fold = [labelled_table.given_worth(posterior.reference) for posterior in crossed.posteriors]
+    fold = crossed.fold[table.pool_of_cluster]
+    by_fold = [given_worth(table, posterior.reference) for posterior in crossed.posteriors]
     return np.choose(fold, by_fold) if len(fold) else np.empty(0)
 
 
@@ -331,7 +322,7 @@ def _at(values: Floats, places: Any) -> Floats:
 class _Predictions:
     """Out-of-fold predictions for P labelled pools and for parts of them."""
 
-    table: LabelledTable
+    table: PoolTable
     crossed: CrossFit
     selected: Ints
     """Shape (P,). The profile's cluster of each pool."""
@@ -339,14 +330,14 @@ class _Predictions:
     selected_of_parts: Ints | None
 
     @classmethod
-    def of(cls, profile: Profile, table: LabelledTable, crossed: CrossFit) -> "_Predictions":
+    def of(cls, profile: Profile, table: PoolTable, crossed: CrossFit) -> "_Predictions":
         parts = PoolParts.of(table, crossed)
         return cls(
             table=table,
             crossed=crossed,
             selected=_selected(profile, table, crossed),
             parts=parts,
-            selected_of_parts=None if parts is None else _selected(profile, parts.labelled, parts.crossed),
+            selected_of_parts=None if parts is None else _selected(profile, parts.table, parts.crossed),
         )
 
     def calibrated(self, posterior: Posterior, fold: int | None = None) -> Posterior:
@@ -364,11 +355,10 @@ class _Predictions:
         Args:
             own: posteriors by fold.
         """
-        crossed, selected = self.crossed, self.selected
+        table, crossed, selected = self.table, self.crossed, self.selected
         if walk is not None or policy.waves is not None:
             policies = [policy.without_accepting().replaced(posterior=own[fold]) for fold in crossed.fold]
-            return _first_pass_in_waves(self.table.pools, policies) if walk is None else walk(policies)
-        table = self.table.table
+            return _first_pass_in_waves(table, policies) if walk is None else walk(policies)
         confidence = np.full(len(selected), -math.inf)
         for fold, posterior in enumerate(own):
             probability, _ = posterior.recalibrate(
@@ -376,20 +366,21 @@ class _Predictions:
             )
             inside = (crossed.fold == fold) & (selected >= 0)
             confidence[inside] = probability[selected[inside]]
-        worth = _at(_given_worth(self.table, crossed), selected)
+        worth = _at(_given_worth(table, crossed), selected)
         return Walk(confidence=confidence[:, None], worth=worth[:, None])
 
 
-def _first_pass_in_waves(pools: Sequence[LabelledPool], policies: Sequence[Policy]) -> Walk:
+def _first_pass_in_waves(table: PoolTable, policies: Sequence[Policy]) -> Walk:
     """First pass of each problem, cut to the samples that its policy would have requested."""
-    confidence, worth = np.full((len(pools), 1), -math.inf), np.zeros((len(pools), 1))
-    for place, (pool, policy) in enumerate(zip(pools, policies, strict=True)):
-        decided = decide_pool(cut_pass(pool.candidates, policy).candidates, passes_left=0, policy=policy)
+    confidence, worth = np.full((len(policies), 1), -math.inf), np.zeros((len(policies), 1))
+    for place, policy in enumerate(policies):
+        rows = {table.candidates[row].candidate.candidate_id: row for row in table.rows_of(place)}
+        pool = [table.candidates[row] for row in rows.values()]
+        decided = decide_pool(cut_pass(pool, policy).candidates, passes_left=0, policy=policy)
         if decided.best is None or decided.confidence is None:
             continue
-        ids = [scored.candidate.candidate_id for scored in pool.candidates]
         confidence[place] = decided.confidence
-        worth[place] = pool.worth[ids.index(decided.best.candidate.candidate_id)]
+        worth[place] = table.worth[rows[decided.best.candidate.candidate_id]]
     return Walk(confidence=confidence, worth=worth)
 
 

@@ -6,9 +6,9 @@ all kinds by ``KIND_PRIOR``. A problem's own candidates are excluded from both i
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import Self
 
 import numpy as np
 
@@ -17,10 +17,10 @@ from raydebm.decision.evidence.likelihoods import Design, exclusive, independent
 from raydebm.decision.evidence.measuring import POOL_SCORE, SCORE, evidence_of, terms_about
 from raydebm.decision.evidence.posterior import PRIOR, Competition, Outcome, Posterior, filled
 from raydebm.decision.evidence.terms import Author, Kind, Reference, representatives
-from raydebm.decision.table import Bools, Floats, Ints, PoolTable, ratio, sigmoid
+from raydebm.decision.table import Bools, Floats, Ints, PoolTable, sigmoid
 from raydebm.errors import PoolError
-from raydebm.identity import content_id
-from raydebm.records import ScoredCandidate
+from raydebm.identity import content_id, text_key
+from raydebm.records import Problem
 from raydebm.tasks.base import Task
 
 SKILL_PRIOR = 10.0
@@ -33,120 +33,69 @@ DIFFICULTY_PRIOR = 2.0
 NUM_FOLDS = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LabelledPool:
-    """One problem's candidates with their labels."""
-
-    problem_id: str
-    candidates: Sequence[ScoredCandidate]
-    worth: Floats
-    """Worth by candidate: 1 right, 0 wrong, or 1 - violation score; NaN if unlabelled."""
-    fields: Sequence[Mapping[str, bool]] = ()
-    """Verdicts on the fields of each candidate (``Label.fields``); empty if no answer has fields."""
-    text_key: str = ""
-    """Key shared by identical problems, which are kept in one fold. Empty: the problem has no duplicate."""
-
-    @property
-    def is_labelled(self) -> bool:
-        """Whether any candidate has a label."""
-        return bool(np.isfinite(self.worth).any())
+def given_worth(table: PoolTable, reference: Reference) -> Floats:
+    """Worth of the returned candidate of each cluster, shape (C,). The cluster's worth if it is unlabelled."""
+    worth = table.worth[representatives(table, reference)]
+    return np.where(np.isnan(worth), table.cluster_worth, worth)
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LabelledTable:
-    """Labelled pools as columns (``PoolTable.answered``), with counts by author over all candidates that have text."""
+def has_kinds(table: PoolTable) -> bool:
+    """Whether the problems are of several kinds. A single kind carries no information."""
+    return len(table.kind_of_pool[0]) > 1
 
-    pools: tuple[LabelledPool, ...]
-    table: PoolTable
-    worth: Floats
-    """Shape (R,). Worth of the candidates in clusters."""
-    right: Floats
-    """Shape (P, G). Summed worth of a pool's labelled candidates by author, with or without an answer."""
-    total: Floats
-    """Shape (P, G). Number of labelled candidates."""
 
-    @classmethod
-    def of(cls, pools: Sequence[LabelledPool]) -> "LabelledTable":
-        """Convert labelled pools to columns."""
-        table = PoolTable.of([pool.candidates for pool in pools]).answered
-        codes = {name: code for code, name in enumerate(table.authors)}
-        right, total = np.zeros((len(pools), len(codes))), np.zeros((len(pools), len(codes)))
-        for place, pool in enumerate(pools):
-            for scored, worth in zip(pool.candidates, pool.worth, strict=True):
-                code = codes.get(scored.candidate.generator)
-                if code is not None and math.isfinite(worth):
-                    right[place, code] += worth
-                    total[place, code] += 1
-        worth = np.array(
-            [pools[pool].worth[place] for pool, place in zip(table.pool_of_row, table.place_of_row, strict=True)]
-        )
-        return cls(pools=tuple(pools), table=table, worth=worth, right=right, total=total)
+def _unsolved(table: PoolTable) -> Floats:
+    """Shape (P, 2). 1 minus the worth of a pool's best candidate, and 1; both 0 for pools without labels and with a
+    proven answer, about which nothing is estimated."""
+    best = -table.least(np.where(np.isnan(table.worth), math.inf, -table.worth))
+    counts = np.isfinite(best) & ~_proven(table)
+    return np.where(counts[:, None], np.column_stack([1 - best, np.ones(len(best))]), 0.0)
 
-    @cached_property
-    def cluster_worth(self) -> Floats:
-        """Mean worth of each cluster's labelled candidates, shape (C,). NaN without labels."""
-        known = np.isfinite(self.worth)
-        groups, count = self.table.cluster_of_row[known], self.table.num_clusters
-        sizes = np.bincount(groups, minlength=count)
-        totals = np.bincount(groups, self.worth[known], count)
-        return ratio(totals, sizes)
 
-    def given_worth(self, reference: Reference) -> Floats:
-        """Worth of the returned candidate of each cluster, shape (C,). The cluster's worth if it is unlabelled."""
-        worth = self.worth[representatives(self.table, reference)]
-        return np.where(np.isnan(worth), self.cluster_worth, worth)
+def _proven(table: PoolTable) -> Bools:
+    """Whether an answer of the pool is proven, shape (P,)."""
+    return np.bincount(table.pool_of_cluster, table.proof == 1, table.num_pools) > 0
 
-    @property
-    def has_kinds(self) -> bool:
-        """Whether the problems are of several kinds. A single kind carries no information."""
-        return len(self.table.kind_of_pool[0]) > 1
 
-    @cached_property
-    def unsolved(self) -> Floats:
-        """Shape (P, 2). 1 minus the worth of a pool's best candidate, and 1; both 0 for pools without labels and with
-        a proven answer, about which nothing is estimated."""
-        table = self.table
-        is_proven = np.bincount(table.pool_of_cluster, table.proof == 1, table.num_pools) > 0
-        values = np.zeros((len(self.pools), 2))
-        for place, pool in enumerate(self.pools):
-            if pool.is_labelled and not is_proven[place]:
-                values[place] = 1 - np.nanmax(pool.worth), 1
-        return values
+def _sums_by_kind(table: PoolTable, values: Floats, used: Bools) -> Floats:
+    """Sums of ``values`` (P, X) over the pools in use of each kind, shape (number of kinds, X).
 
-    def sums_by_kind(self, values: Floats, used: Bools) -> Floats:
-        """Sums of ``values`` (P, X) over the pools in use of each kind, shape (number of kinds, X).
+    0 for the unknown kind, so that its estimates are those over all kinds.
+    """
+    kinds, kind = table.kind_of_pool
+    sums = np.zeros((len(kinds), values.shape[1]))
+    np.add.at(sums, kind[used], values[used])
+    return np.where(np.array([bool(name) for name in kinds])[:, None], sums, 0.0)
 
-        0 for the unknown kind, so that its estimates are those over all kinds.
-        """
-        kinds, kind = self.table.kind_of_pool
-        sums = np.zeros((len(kinds), values.shape[1]))
-        np.add.at(sums, kind[used], values[used])
-        return np.where(np.array([bool(name) for name in kinds])[:, None], sums, 0.0)
 
-    def _others_of_kind(self, values: Floats, used: Bools) -> Floats:
-        """Sums over the other pools in use of each pool's kind, shape (P, X)."""
-        kinds, kind = self.table.kind_of_pool
-        is_own = used & np.array([bool(name) for name in kinds])[kind]
-        return self.sums_by_kind(values, used)[kind] - np.where(is_own[:, None], values, 0.0)
+def _others_of_kind(table: PoolTable, values: Floats, used: Bools) -> Floats:
+    """Sums over the other pools in use of each pool's kind, shape (P, X)."""
+    kinds, kind = table.kind_of_pool
+    is_own = used & np.array([bool(name) for name in kinds])[kind]
+    return _sums_by_kind(table, values, used)[kind] - np.where(is_own[:, None], values, 0.0)
 
-    def difficulties(self, used: Bools) -> Floats:
-        """Difficulty of each pool's kind from the other pools in use, shape (P,)."""
-        overall = self.unsolved[used].sum(axis=0) - np.where(used[:, None], self.unsolved, 0.0)
-        return _difficulty(self._others_of_kind(self.unsolved, used), overall)
 
-    def skills(self, used: Bools) -> Floats:
-        """Skill of each row's author in the pool's kind of question, from the other pools in use. Shape (R,)."""
-        right, total = self.right[used].sum(axis=0), self.total[used].sum(axis=0)
-        pooled = _pooled(right, total)
-        own = np.where(used[:, None], 1.0, 0.0)
-        share = (right - own * self.right + SKILL_PRIOR * pooled) / (total - own * self.total + SKILL_PRIOR)
-        skills: Floats = np.log(share / (1 - share))
-        if self.has_kinds:
-            right, total = (self._others_of_kind(values, used) for values in (self.right, self.total))
-            in_kind, level = _skills_in_kind(right, total, skills, pooled)
-            skills = in_kind - level
-        log_odds: Floats = skills[self.table.pool_of_row, self.table.author_of_row]
-        return log_odds
+def difficulties_of(table: PoolTable, used: Bools) -> Floats:
+    """Difficulty of each pool's kind from the other pools in use, shape (P,)."""
+    unsolved = _unsolved(table)
+    overall = unsolved[used].sum(axis=0) - np.where(used[:, None], unsolved, 0.0)
+    return _difficulty(_others_of_kind(table, unsolved, used), overall)
+
+
+def skills_of(table: PoolTable, used: Bools) -> Floats:
+    """Skill of each answered row's author in the pool's kind of question, from the other pools in use. Shape (R,)."""
+    own_right, own_total = table.worth_by_author
+    right, total = own_right[used].sum(axis=0), own_total[used].sum(axis=0)
+    pooled = _pooled(right, total)
+    own = np.where(used[:, None], 1.0, 0.0)
+    share = (right - own * own_right + SKILL_PRIOR * pooled) / (total - own * own_total + SKILL_PRIOR)
+    skills: Floats = np.log(share / (1 - share))
+    if has_kinds(table):
+        right, total = (_others_of_kind(table, values, used) for values in (own_right, own_total))
+        in_kind, level = _skills_in_kind(right, total, skills, pooled)
+        skills = in_kind - level
+    log_odds: Floats = skills[table.answered.pool_of_row, table.answered.author_of_row]
+    return log_odds
 
 
 def _pooled(right: Floats, total: Floats) -> float:
@@ -184,26 +133,29 @@ def _difficulty(of_kind: Floats, overall: Floats) -> Floats:
     return difference
 
 
-def reference_of(labelled_table: LabelledTable, used: Bools, *, lambda_: float) -> Reference:
+def reference_of(table: PoolTable, used: Bools, *, lambda_: float) -> Reference:
     """Skill, energies and lengths of each author, from the pools in use."""
-    table = labelled_table.table
-    right, total = labelled_table.right[used].sum(axis=0), labelled_table.total[used].sum(axis=0)
+    own_right, own_total = table.worth_by_author
+    right, total = own_right[used].sum(axis=0), own_total[used].sum(axis=0)
     pooled = _pooled(right, total)
-    in_use = used[table.pool_of_row]
-    energies = _norms(table.mu, table, in_use & ~np.isnan(table.mu))
-    lengths = _norms(np.log1p(table.length), table, in_use)
-    scores = {name: _norms(values, table, in_use & ~np.isnan(values)) for name, values in table.evidence_scores.items()}
+    answered = table.answered
+    in_use = used[answered.pool_of_row]
+    energies = _norms(answered.mu, answered, in_use & ~np.isnan(answered.mu))
+    lengths = _norms(np.log1p(answered.length), answered, in_use)
+    scores = {
+        name: _norms(values, answered, in_use & ~np.isnan(values)) for name, values in answered.evidence_scores.items()
+    }
     shares = [*((right + SKILL_PRIOR * pooled) / (total + SKILL_PRIOR)).tolist(), pooled]
     names, kind_of_pool = table.kind_of_pool
     in_kinds: list[dict[str, float]] = [{} for _ in shares]
     kinds: dict[str, Kind] = {}
-    if labelled_table.has_kinds:
+    if has_kinds(table):
+        unsolved_pools = _unsolved(table)
         own, labelled, unsolved = (
-            labelled_table.sums_by_kind(values, used)
-            for values in (labelled_table.right, labelled_table.total, labelled_table.unsolved)
+            _sums_by_kind(table, values, used) for values in (own_right, own_total, unsolved_pools)
         )
         skills, levels = _skills_in_kind(own, labelled, np.array([_logit(share) for share in shares[:-1]]), pooled)
-        difficulties = _difficulty(unsolved, labelled_table.unsolved[used].sum(axis=0))
+        difficulties = _difficulty(unsolved, unsolved_pools[used].sum(axis=0))
         sizes = np.bincount(kind_of_pool[used], minlength=len(names))
         for row, name in enumerate(names):
             if not name or not labelled[row].any():
@@ -257,23 +209,15 @@ def competition_of(task: Task) -> Competition:
     return "exclusive" if task.defaults.answers_compete else "independent"
 
 
-def _design(
-    labelled_table: LabelledTable, used: Bools, reference: Reference, terms: Sequence[str], names: Sequence[str]
-) -> Design:
+def _design(table: PoolTable, used: Bools, reference: Reference, terms: Sequence[str], names: Sequence[str]) -> Design:
     """Clusters that are neither proven nor refuted, from labelled problems in use without a proven answer.
 
     Empty if every answer is proven or refuted, or no answer was parsed.
     """
-    table = labelled_table.table
-    evidence = evidence_of(
-        table, reference, skills=labelled_table.skills(used), difficulties=labelled_table.difficulties(used)
-    )
-    owner, count = table.pool_of_cluster, len(table.clusters)
-    proof = [cluster.proof for clusters in table.clusters for cluster in clusters]
-    is_open = np.array([value is None for value in proof], dtype=bool)
-    proven = np.bincount(owner, [value is True for value in proof], count) > 0
-    labelled = np.bincount(owner, is_open & ~np.isnan(labelled_table.cluster_worth), count) > 0
-    kept_pools = used & ~proven & labelled
+    evidence = evidence_of(table, reference, skills=skills_of(table, used), difficulties=difficulties_of(table, used))
+    owner, count, is_open = table.pool_of_cluster, table.num_pools, np.isnan(table.proof)
+    labelled = np.bincount(owner, is_open & ~np.isnan(table.cluster_worth), count) > 0
+    kept_pools = used & ~_proven(table) & labelled
     kept_clusters = is_open & kept_pools[owner]
     features = np.column_stack([filled(evidence.term(name), owner, count) for name in terms])
     place = np.cumsum(kept_pools) - 1
@@ -281,13 +225,13 @@ def _design(
         features=features[kept_clusters],
         context=np.nan_to_num(np.column_stack([evidence.context_term(name)[kept_pools] for name in names])),
         owner=place[owner[kept_clusters]],
-        right=labelled_table.cluster_worth[kept_clusters],
+        right=table.cluster_worth[kept_clusters],
     )
 
 
-def _learned(labelled_table: LabelledTable, used: Bools | None) -> Bools:
+def _learned(table: PoolTable, used: Bools | None) -> Bools:
     """Labelled pools in use, shape (P,)."""
-    learned = np.array([pool.is_labelled for pool in labelled_table.pools], dtype=bool)
+    learned = table.any(~np.isnan(table.worth))
     if used is not None:
         learned &= used
     if not learned.any():
@@ -296,11 +240,10 @@ def _learned(labelled_table: LabelledTable, used: Bools | None) -> Bools:
 
 
 def fit_posterior(
-    pools: Sequence[LabelledPool] | LabelledTable,
+    table: PoolTable,
     *,
     lambda_: float,
     task: str = "",
-    outcome: Outcome = "correct",
     competition: Competition = "exclusive",
     terms: Sequence[str] | None = None,
     context: Sequence[str] | None = None,
@@ -311,10 +254,9 @@ def fit_posterior(
     Returns the prior's weights if every answer is proven or refuted, or none was parsed.
 
     Args:
-        pools: Labelled problems. Unlabelled ones are ignored.
+        table: Labelled problems. Unlabelled ones are ignored.
         lambda_: Weight of E_constraint in E.
         task: Name of the problems' task.
-        outcome: Label type.
         competition: Whether different answers of one problem exclude each other. Ignored for violation scores, where
             they never do.
         terms: Terms about answers that may have weight. Default: all, including all baseline scores.
@@ -325,22 +267,22 @@ def fit_posterior(
         PoolError: no problem in use is labelled.
         ConfigError: unknown term.
     """
-    labelled_table = pools if isinstance(pools, LabelledTable) else LabelledTable.of(pools)
-    scores = labelled_table.table.evidence_scores
+    outcome: Outcome = "violation" if table.has_violations else "correct"
+    scores = table.answered.evidence_scores
     if terms is None:
         terms = [*(term.name for term in terms_about("answer")), *(SCORE + name for name in scores)]
     if context is None:
         context = [
-            *(term.name for term in terms_about("none") if term.name != KIND or labelled_table.has_kinds),
+            *(term.name for term in terms_about("none") if term.name != KIND or has_kinds(table)),
             *(POOL_SCORE + name for name in scores),
         ]
     start = Posterior(
         weights={name: PRIOR.get(name, 0.0) for name in terms},
         context_weights={name: PRIOR.get(name, 0.0) for name in context},
     )
-    learned = _learned(labelled_table, used)
-    reference = reference_of(labelled_table, learned, lambda_=lambda_)
-    design = _design(labelled_table, learned, reference, terms, context)
+    learned = _learned(table, used)
+    reference = reference_of(table, learned, lambda_=lambda_)
+    design = _design(table, learned, reference, terms, context)
     center = np.array([*start.weights.values(), *start.context_weights.values()])
     if outcome == "violation":
         theta = quasi_maximum(design, center)
@@ -365,12 +307,12 @@ def folds_of(problem_ids: Sequence[str], num_folds: int) -> Ints:
     return np.array([place[name] for name in problem_ids], dtype=np.intp)
 
 
-def _names_of_equal(pools: Sequence[LabelledPool]) -> list[str]:
-    """Smallest id among the identical problems, by pool."""
+def _names_of_equal(problems: Sequence[Problem]) -> list[str]:
+    """Smallest id among the problems with the same text, by problem."""
     smallest: dict[str, str] = {}
-    keys = [pool.text_key or f"problem {pool.problem_id}" for pool in pools]
-    for key, pool in zip(keys, pools, strict=True):
-        smallest[key] = min(smallest.get(key, pool.problem_id), pool.problem_id)
+    keys = [text_key(problem.prompt) for problem in problems]
+    for key, problem in zip(keys, problems, strict=True):
+        smallest[key] = min(smallest.get(key, problem.problem_id), problem.problem_id)
     return [smallest[key] for key in keys]
 
 
@@ -387,23 +329,25 @@ class CrossFit:
     none: Floats
     """(P,)"""
 
+    @classmethod
+    def of(cls, table: PoolTable, posteriors: Sequence[Posterior], fold: Ints) -> Self:
+        """Predict each pool by its fold's posterior."""
+        probability, none = np.zeros(table.num_clusters), np.ones(table.num_pools)
+        for number, posterior in enumerate(posteriors):
+            inside = fold == number
+            estimates, of_fold = posterior.estimates(table), inside[table.pool_of_cluster]
+            probability[of_fold], none[inside] = estimates.probability[of_fold], estimates.none[inside]
+        return cls(posteriors=tuple(posteriors), fold=fold, probability=probability, none=none)
 
-def cross_fit(
-    labelled_table: LabelledTable, fit: Callable[[Bools], Posterior], *, num_folds: int = NUM_FOLDS
-) -> CrossFit:
-    """For each fold, fit on the other folds and predict this one.
+
+def cross_fit(table: PoolTable, fit: Callable[[Bools], Posterior], *, num_folds: int = NUM_FOLDS) -> CrossFit:
+    """For each fold, fit on the other folds and predict this one. Problems with the same text are in one fold.
 
     Raises:
         PoolError: fewer than two problems, or no labelled problem outside some fold.
     """
-    if len(labelled_table.pools) < 2:
-        raise PoolError(f"cross-fitting needs at least 2 problems, got {len(labelled_table.pools)}")
-    folds = folds_of(_names_of_equal(labelled_table.pools), min(num_folds, len(labelled_table.pools)))
+    if table.num_pools < 2:
+        raise PoolError(f"cross-fitting needs at least 2 problems, got {table.num_pools}")
+    folds = folds_of(_names_of_equal(table.problems), min(num_folds, table.num_pools))
     posteriors = tuple(fit(folds != fold) for fold in range(int(folds.max()) + 1))
-    probability, none = np.zeros(labelled_table.table.num_clusters), np.ones(len(labelled_table.pools))
-    for fold, posterior in enumerate(posteriors):
-        inside = folds == fold
-        estimates = posterior.estimates(labelled_table.table)
-        of_fold = inside[labelled_table.table.pool_of_cluster]
-        probability[of_fold], none[inside] = estimates.probability[of_fold], estimates.none[inside]
-    return CrossFit(posteriors=posteriors, fold=folds, probability=probability, none=none)
+    return CrossFit.of(table, posteriors, folds)

@@ -22,9 +22,9 @@ from typing import Self
 import numpy as np
 from scipy.optimize import minimize
 
-from raydebm.decision.evidence.fitting import CrossFit, LabelledPool, LabelledTable
+from raydebm.decision.evidence.fitting import CrossFit
 from raydebm.decision.evidence.posterior import Posterior
-from raydebm.decision.table import Bools, Floats, Ints
+from raydebm.decision.table import Bools, Floats, Ints, PoolTable
 from raydebm.identity import seed_for
 
 PRIOR_SD = 1.0
@@ -40,35 +40,26 @@ class PoolParts:
     """Parts of labelled pools with their cross-fitted predictions."""
 
     full_size: int
-    labelled: LabelledTable
+    table: PoolTable
+    """A pool for each part."""
     crossed: CrossFit
 
     @classmethod
-    def of(cls, labelled_table: LabelledTable, crossed: CrossFit) -> Self | None:
+    def of(cls, table: PoolTable, crossed: CrossFit) -> Self | None:
         """Sample parts of 1, 2, 4, ... candidates below ``full_size``. None if pools have one candidate."""
-        written = labelled_table.table.written
+        written = table.written
         full_size = int(np.sort(written)[int(FULL_SHARE * len(written))])
         sizes = [2**power for power in range(full_size.bit_length()) if 2**power < full_size]
-        pools = labelled_table.pools
-        drawn = sorted(range(len(pools)), key=lambda place: seed_for("parts", pools[place].problem_id))[:MAX_POOLS]
-        parts = [
-            (crossed.fold[place], _part(pools[place], size))
-            for place in sorted(drawn)
-            for size in sizes
-            if size < written[place]
-        ]
+        names = [problem.problem_id for problem in table.problems]
+        drawn = sorted(range(len(names)), key=lambda place: seed_for("parts", names[place]))[:MAX_POOLS]
+        parts = [(place, size) for place in sorted(drawn) for size in sizes if size < written[place]]
         if not parts:
             return None
-        labelled = LabelledTable.of([pool for _, pool in parts])
-        fold = np.array([number for number, _ in parts])
-        probability, none = np.zeros(labelled.table.num_clusters), np.ones(len(parts))
-        for number, posterior in enumerate(crossed.posteriors):
-            inside = fold == number
-            estimates = posterior.estimates(labelled.table)
-            of_fold = inside[labelled.table.pool_of_cluster]
-            probability[of_fold], none[inside] = estimates.probability[of_fold], estimates.none[inside]
-        predictions = CrossFit(posteriors=crossed.posteriors, fold=fold, probability=probability, none=none)
-        return cls(full_size=full_size, labelled=labelled, crossed=predictions)
+        rows = [_part(table.rows_of(place), size, names[place]) for place, size in parts]
+        made = PoolTable.of([[table.candidates[row] for row in part] for part in rows])
+        made = replace(made, correct=table.worth[np.concatenate(rows)])
+        fold = crossed.fold[[place for place, _ in parts]]
+        return cls(full_size=full_size, table=made, crossed=CrossFit.of(made, crossed.posteriors, fold))
 
     def corrected(self, posterior: Posterior, selected: Ints, *, used: Bools | None = None) -> Posterior:
         """The same posterior with the correction for small pools.
@@ -80,12 +71,12 @@ class PoolParts:
         """
         is_used = selected >= 0 if used is None else (selected >= 0) & used
         rows = selected[is_used]
-        worth, own = self.labelled.cluster_worth[rows], self.crossed.probability[rows]
+        worth, own = self.table.cluster_worth[rows], self.crossed.probability[rows]
         known = np.isfinite(worth) & (own > 0) & (own < 1)
         if not known.any():
             return posterior
         rows, worth = rows[known], worth[known]
-        table, crossed = self.labelled.table, self.crossed
+        table, crossed = self.table, self.crossed
 
         def objective(theta: Floats) -> float:
             trial = replace(posterior, full_size=self.full_size, size_offset=theta[0], size_slope=theta[1])
@@ -100,15 +91,7 @@ class PoolParts:
         )
 
 
-def part_of(pool: LabelledPool, size: int, generator: np.random.Generator) -> LabelledPool:
-    """Random part of a pool's written candidates. Raises ValueError if the pool has fewer than ``size``."""
-    written = [place for place, scored in enumerate(pool.candidates) if scored.candidate.text is not None]
-    places = sorted(generator.choice(written, size, replace=False).tolist())
-    fields = [pool.fields[place] for place in places] if len(pool.fields) else ()
-    candidates = [pool.candidates[place] for place in places]
-    return replace(pool, candidates=candidates, worth=pool.worth[places], fields=fields)
-
-
-def _part(pool: LabelledPool, size: int) -> LabelledPool:
-    """Deterministic random part of a pool."""
-    return part_of(pool, size, np.random.default_rng(seed_for(size, pool.problem_id, "part", 1, 0)))
+def _part(rows: Ints, size: int, problem_id: str) -> Ints:
+    """Deterministic random part of a pool's rows, in the order of the table."""
+    generator = np.random.default_rng(seed_for(size, problem_id, "part", 1, 0))
+    return np.sort(generator.choice(rows, size, replace=False))

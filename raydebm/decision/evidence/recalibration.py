@@ -20,9 +20,9 @@ from dataclasses import replace
 import numpy as np
 from scipy.optimize import minimize
 
-from raydebm.decision.evidence.fitting import CrossFit, LabelledTable
+from raydebm.decision.evidence.fitting import CrossFit
 from raydebm.decision.evidence.posterior import Posterior, softmax
-from raydebm.decision.table import Bools, Floats, Ints, sigmoid
+from raydebm.decision.table import Bools, Floats, Ints, PoolTable, sigmoid
 
 PRIOR_SD = 0.5
 """Standard deviation of the prior on offset and log slope."""
@@ -32,13 +32,13 @@ Likelihood = Callable[[float, float], tuple[float, float, float]]
 
 
 def recalibrated(
-    posterior: Posterior, labelled_table: LabelledTable, crossed: CrossFit, selected: Ints, *, used: Bools | None = None
+    posterior: Posterior, table: PoolTable, crossed: CrossFit, selected: Ints, *, used: Bools | None = None
 ) -> Posterior:
     """The same posterior with offset and slope fitted on cross-fitted predictions.
 
     Args:
         posterior: Posterior before recalibration.
-        labelled_table: Labelled problems.
+        table: Labelled problems.
         crossed: Predictions for these problems, not recalibrated.
         selected: Selected cluster of each pool, shape (P,); -1 for none.
         used: Mask of the pools to learn from. Default: all.
@@ -47,7 +47,7 @@ def recalibrated(
     if not len(rows):
         return posterior
     chosen = selected[rows]
-    probability, worth = crossed.probability[chosen], labelled_table.cluster_worth[chosen]
+    probability, worth = crossed.probability[chosen], table.cluster_worth[chosen]
     known = np.isfinite(worth) & (probability > 0) & (probability < 1)
     if not known.any():
         return posterior
@@ -55,7 +55,7 @@ def recalibrated(
     if posterior.competition == "independent":
         likelihood = _independent(crossed.probability[chosen], worth)
     else:
-        likelihood = _exclusive(labelled_table.table.pool_of_cluster, crossed, rows, chosen, worth)
+        likelihood = _exclusive(table.pool_of_cluster, crossed, rows, chosen, worth)
 
     def objective(theta: Floats) -> tuple[float, Floats]:
         slope = math.exp(theta[1])

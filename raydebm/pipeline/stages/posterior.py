@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.decision.calibration.policy_fit import LabelledProblems, PolicyFit, fit_policy
+from raydebm.decision.calibration.policy_fit import PolicyFit, fit_policy
 from raydebm.decision.calibration.walks import Walk, WalkOf, steps_of
-from raydebm.decision.evidence.fitting import LabelledPool, competition_of
+from raydebm.decision.evidence.fitting import competition_of
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable
 from raydebm.errors import PoolError
-from raydebm.identity import text_key
 from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import evaluated_pools, recorded_pools
 from raydebm.pipeline.stages.energies import adapters_out_of_bag
@@ -26,44 +25,22 @@ def fit_run_policy(context: StageContext, base: Policy) -> tuple[PolicyFit | Non
     Returns None, with the reason in the facts, if fewer than two problems are labelled or there is nothing to learn.
     """
     table = learned_from(context)
-    pools = labelled_pools(table)
+    walk = _walk_of(context, [problem.problem_id for problem in table.with_worth().problems])
     recipe = context.recipe
     try:
         fit = fit_policy(
-            LabelledProblems(
-                pools=pools,
-                task=recipe.task.name,
-                outcome="violation" if table.has_violations else "correct",
-                competition=competition_of(context.task),
-                checkpoint=read_ref(context.run.uri("scorer")).fingerprint,
-            ),
+            table,
             base=base,
             config=recipe.decision,
+            task=recipe.task.name,
+            competition=competition_of(context.task),
+            checkpoint=read_ref(context.run.uri("scorer")).fingerprint,
             profile=None if recipe.decision.profile == "auto" else recipe.decision.profile,
-            walk=_walk_of(context, [pool.problem_id for pool in pools if pool.is_labelled])
-            if base.max_passes > 1
-            else None,
+            walk=walk if base.max_passes > 1 else None,
         )
     except PoolError as error:
         return None, {"rule": "paper", "reason": str(error)}
     return fit, fit.facts()
-
-
-def labelled_pools(pools: PoolTable) -> list[LabelledPool]:
-    """Pools with the value of each candidate: 1 or 0, or 1 minus the violation score."""
-    worth = 1 - pools.violation if pools.has_violations else pools.correct
-    order = np.lexsort((pools.place_of_row, pools.pool_of_row))
-    has_fields = any(pools.field_verdicts)
-    return [
-        LabelledPool(
-            problem_id=problem.problem_id,
-            candidates=[pools.candidates[row] for row in rows],
-            worth=worth[rows],
-            fields=tuple(verdicts or {} for verdicts in pools.field_verdicts[rows]) if has_fields else (),
-            text_key=text_key(problem.prompt),
-        )
-        for problem, rows in zip(pools.problems, np.split(order, pools.offsets[1:-1]), strict=True)
-    ]
 
 
 def learned_from(context: StageContext) -> PoolTable:

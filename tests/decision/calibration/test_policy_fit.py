@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from decision_pools import labelled, scored, synthetic_problems
+from decision_pools import labelled, scored, synthetic_problems, table_of
 
 from raydebm.config import DecisionConfig
 from raydebm.decision.calibration.policy_fit import (
-    LabelledProblems,
     fit_policy,
     fit_thresholds,
     promise_rows,
@@ -31,8 +30,8 @@ PROBLEMS = synthetic_problems(60, seed=7)
 
 def fit(pools=PROBLEMS, *, base=ONE_PASS, outcome="correct", walk=None, profile=None, **decision):
     config = DecisionConfig.model_validate(decision)
-    problems = LabelledProblems(pools=pools, task="t", outcome=outcome)
-    return fit_policy(problems, base=base, config=config, walk=walk, profile=profile)
+    table = table_of(pools, outcome=outcome)
+    return fit_policy(table, task="t", base=base, config=config, walk=walk, profile=profile)
 
 
 @pytest.fixture(scope="module")

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from decision_pools import labelled, scored, synthetic_problems
+from decision_pools import labelled, scored, synthetic_problems, table_of
 
 from raydebm.decision.evidence.built_in_terms import CONTEXT, KIND, TERMS
 from raydebm.decision.evidence.fitting import (
-    LabelledPool,
-    LabelledTable,
     cross_fit,
     fit_posterior,
     folds_of,
+    given_worth,
     reference_of,
+    skills_of,
 )
 from raydebm.decision.evidence.posterior import PRIOR, Posterior
 from raydebm.decision.evidence.terms import PLAIN
@@ -31,10 +31,6 @@ ALL = np.array([True, True])
 
 def logit(share):
     return math.log(share / (1 - share))
-
-
-def table_of(pools):
-    return LabelledTable.of(pools)
 
 
 def test_skills_are_shrunk_by_ten_pseudo_candidates():
@@ -58,16 +54,16 @@ def test_the_candidate_that_is_given_out_says_what_an_answer_is_worth():
     """Of two programs that print the same and are equally skilled authors', the one of lower energy is given out; only
     the other one is right."""
     pool = [scored("a", "A", (1.0,)), scored("b", "A", (2.0,)), scored("c", "B", (3.0,))]
-    table = table_of([LabelledPool(problem_id="p", candidates=pool, worth=np.array([0.0, 1.0, math.nan]))])
+    table = table_of([labelled("p", pool, worth=[0.0, 1.0, math.nan])])
 
     assert table.cluster_worth.tolist()[0] == 0.5
-    given = table.given_worth(PLAIN)
+    given = given_worth(table, PLAIN)
     assert given.tolist()[0] == 0.0
     assert math.isnan(given[1])
 
 
 def test_a_problems_own_labels_are_left_out_of_the_skills_it_is_measured_with():
-    skills = table_of(TWO).skills(ALL)
+    skills = skills_of(table_of(TWO), ALL)
 
     # g1 without p1: 0 of 1 right; g1 without p2: 1 of 1.
     assert skills == pytest.approx([logit(3 / 11), logit(3 / 11), logit(4 / 11), logit(3 / 11)])
@@ -95,7 +91,7 @@ def test_two_right_answers_share_one_probability_only_where_they_compete(competi
     pool = [scored("a", "A"), scored("b", "B")]
     pools = [labelled(f"p{index}", pool, {"A", "B"}) for index in range(40)]
 
-    posterior = fit_posterior(pools, lambda_=1.0, competition=competition)
+    posterior = fit_posterior(table_of(pools), lambda_=1.0, competition=competition)
 
     probabilities = [belief.probability for belief in posterior.beliefs(pool).beliefs]
     assert (sum(probabilities) > 1.5) is (competition == "independent")
@@ -109,13 +105,13 @@ def test_the_weights_maximise_likelihood_times_prior():
     zero: 4 sigmoid(w) - 1 + (w - prior) / 0.25."""
     pools = [labelled(f"p{index}", [scored("a", "A")], {"A"} if index else set()) for index in range(4)]
 
-    weight = fit_posterior(pools, lambda_=1.0, terms=["votes"], context=["none"]).context_weights["none"]
+    weight = fit_posterior(table_of(pools), lambda_=1.0, terms=["votes"], context=["none"]).context_weights["none"]
 
     assert 4 / (1 + math.exp(-weight)) - 1 + (weight - PRIOR["none"]) / 0.25 == pytest.approx(0, abs=1e-3)
 
 
 def test_evidence_that_tells_right_from_wrong_gets_weight():
-    posterior = fit_posterior(synthetic_problems(150, seed=1), lambda_=1.0)
+    posterior = fit_posterior(table_of(synthetic_problems(150, seed=1)), lambda_=1.0)
 
     assert posterior.weights["energy"] > 0.3
     assert posterior.num_problems == 150
@@ -127,7 +123,7 @@ def test_violation_scores_make_answers_that_do_not_compete():
         for index in range(20)
     ]
 
-    posterior = fit_posterior(pools, lambda_=1.0, outcome="violation", terms=["energy"], context=["none"])
+    posterior = fit_posterior(table_of(pools, outcome="violation"), lambda_=1.0, terms=["energy"], context=["none"])
     beliefs = posterior.beliefs(pools[0].candidates)
 
     assert (posterior.competition, posterior.outcome) == ("independent", "violation")
@@ -142,7 +138,8 @@ def test_thirty_problems_with_scores_are_enough_to_learn_that_the_votes_mislead(
     ]  # fmt: skip
     pools = [labelled(f"p{index}", plans, worth=[0.85, 0.85, 0.85, 0.95]) for index in range(30)]
 
-    posterior = fit_posterior(pools, lambda_=1.0, outcome="violation", terms=["votes", "penalty"], context=["none"])
+    table = table_of(pools, outcome="violation")
+    posterior = fit_posterior(table, lambda_=1.0, terms=["votes", "penalty"], context=["none"])
 
     assert posterior.beliefs(plans).best.cluster.key == "D"
 
@@ -169,7 +166,7 @@ ODD = {
 def test_odd_problems_give_finite_weights_without_warnings(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        posterior = fit_posterior(ODD[name], lambda_=1.0)
+        posterior = fit_posterior(table_of(ODD[name]), lambda_=1.0)
         beliefs = posterior.beliefs(ODD[name][0].candidates)
 
     assert np.isfinite([*posterior.weights.values(), *posterior.context_weights.values()]).all()
@@ -186,7 +183,7 @@ def test_odd_problems_give_finite_weights_without_warnings(name):
     ids=["unparsed", "proven", "refuted"],
 )
 def test_the_prior_stays_where_no_answer_is_open(pool):
-    posterior = fit_posterior([labelled(f"p{index}", pool, {"A"}) for index in range(4)], lambda_=1.0)
+    posterior = fit_posterior(table_of([labelled(f"p{index}", pool, {"A"}) for index in range(4)]), lambda_=1.0)
 
     assert posterior.weights == {name: PRIOR.get(name, 0.0) for name in TERMS}
     assert posterior.context_weights == {name: PRIOR.get(name, 0.0) for name in CONTEXT if name != KIND}
@@ -195,12 +192,12 @@ def test_the_prior_stays_where_no_answer_is_open(pool):
 @pytest.mark.parametrize("pools", [[], [labelled("p", [scored("a", "A")], worth=[math.nan])]])
 def test_without_labels_there_is_nothing_to_fit(pools):
     with pytest.raises(PoolError, match=f"none of {len(pools)} problems is labelled.*label some"):
-        fit_posterior(pools, lambda_=1.0)
+        fit_posterior(table_of(pools), lambda_=1.0)
 
 
 def test_unknown_terms_of_evidence_are_refused():
     with pytest.raises(ConfigError, match="unknown terms of evidence: vibes"):
-        fit_posterior(TWO, lambda_=1.0, terms=["vibes"])
+        fit_posterior(table_of(TWO), lambda_=1.0, terms=["vibes"])
 
 
 # ---- cross-fitting and recalibration --------------------------------------------------------------------------------
@@ -219,7 +216,7 @@ def test_folds_differ_by_at_most_one_problem_and_keep_copies_together():
 def test_problems_that_are_the_same_are_in_one_fold():
     pools = synthetic_problems(6, seed=2)
     twins = [*pools, *(replace(pool, problem_id=f"twin of {pool.problem_id}") for pool in pools)]
-    keyed = [replace(pool, text_key=f"text {index % 6}") for index, pool in enumerate(twins)]
+    keyed = [replace(pool, prompt=f"text {index % 6}") for index, pool in enumerate(twins)]
 
     crossed = cross_fit(table_of(keyed), lambda used: VOTES, num_folds=3)
 
@@ -235,7 +232,7 @@ def test_every_problem_is_predicted_by_a_posterior_fitted_on_the_others():
 
     assert len(seen) == 3
     assert all((used == (crossed.fold != fold)).all() for fold, used in enumerate(seen))
-    assert crossed.probability == pytest.approx(VOTES.estimates(table.table).probability)
+    assert crossed.probability == pytest.approx(VOTES.estimates(table).probability)
 
 
 def test_a_problems_label_does_not_reach_its_own_prediction():
@@ -245,7 +242,7 @@ def test_a_problems_label_does_not_reach_its_own_prediction():
     def predicted(pools):
         table = table_of(pools)
         crossed = cross_fit(table, lambda used: fit_posterior(table, lambda_=1.0, used=used), num_folds=4)
-        return crossed.probability[table.table.pool_of_cluster == 0]
+        return crossed.probability[table.pool_of_cluster == 0]
 
     assert predicted(problems) == pytest.approx(predicted(flipped))
 
@@ -264,7 +261,7 @@ def test_a_baselines_score_that_tells_right_from_wrong_gets_weight():
         for index in range(20)
     ]
 
-    posterior = fit_posterior(pools, lambda_=1.0)
+    posterior = fit_posterior(table_of(pools), lambda_=1.0)
 
     assert posterior.weights["score:reader"] > 0.5
     assert posterior.beliefs(pools[0].candidates).best.cluster.key == "R0"
@@ -282,7 +279,7 @@ def test_a_posterior_with_scores_decides_without_them():
         )
         for pool in pools
     ]
-    posterior = fit_posterior(scored_pools, lambda_=1.0)
+    posterior = fit_posterior(table_of(scored_pools), lambda_=1.0)
     without = replace(
         posterior,
         weights={name: weight for name, weight in posterior.weights.items() if "reader" not in name},

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from decision_pools import labelled, scored, synthetic_problems
+from decision_pools import labelled, scored, synthetic_problems, table_of
 
 from raydebm.config import DecisionConfig
-from raydebm.decision.calibration.policy_fit import LabelledProblems, fit_policy
-from raydebm.decision.evidence.fitting import LabelledTable, fit_posterior, reference_of
+from raydebm.decision.calibration.policy_fit import fit_policy
+from raydebm.decision.evidence.fitting import difficulties_of, fit_posterior, reference_of, skills_of
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.profiles import ranked
 from raydebm.decision.policy import Policy
@@ -40,7 +40,7 @@ ALL = np.full(4, True)
 
 
 def reference(pools=FOUR):
-    return reference_of(LabelledTable.of(pools), np.full(len(pools), True), lambda_=1.0)
+    return reference_of(table_of(pools), np.full(len(pools), True), lambda_=1.0)
 
 
 def test_a_skill_in_a_kind_is_shrunk_towards_the_authors_skill_over_all_kinds():
@@ -91,7 +91,7 @@ def test_a_problems_own_candidates_count_in_neither_of_its_skills():
     pooled, ada = 3.5 / 9, (1 + 10 * 3.5 / 9) / 13
     level = logit((1 + 50 * pooled) / 52) - logit(pooled)
 
-    skills = LabelledTable.of(FOUR).skills(ALL)
+    skills = skills_of(table_of(FOUR), ALL)
 
     assert skills[0] == pytest.approx(logit((1 + 50 * sigmoid(logit(ada) + level)) / 51) - level)
     assert skills[6] == pytest.approx(logit((2 + 10 * 3.5 / 9) / 13))  # p4, of no kind: ada on the other three
@@ -99,7 +99,7 @@ def test_a_problems_own_candidates_count_in_neither_of_its_skills():
 
 def test_a_problems_own_labels_do_not_say_how_difficult_its_kind_is():
     """Without p3 no map is left, and p4 alone of 3 problems has no right candidate."""
-    difficulties = LabelledTable.of(FOUR).difficulties(ALL)
+    difficulties = difficulties_of(table_of(FOUR), ALL)
 
     assert difficulties[0] == pytest.approx(logit((0 + 2 * 1.5 / 4) / 3) - logit(1.5 / 4))
     assert difficulties[2] == pytest.approx(0)
@@ -109,10 +109,7 @@ def test_one_kind_changes_no_number():
     plain = synthetic_problems(60, seed=5)
     one = [of_kind("sums", pool) for pool in plain]
 
-    fits = [
-        fit_policy(LabelledProblems(pools=pools, task="t", outcome="correct"), base=Policy(), config=DecisionConfig())
-        for pools in (plain, one)
-    ]
+    fits = [fit_policy(table_of(pools), base=Policy(), config=DecisionConfig()) for pools in (plain, one)]
 
     assert json.dumps(fits[0].policy.to_json()) == json.dumps(fits[1].policy.to_json())
     assert fits[0].confidence.tolist() == fits[1].confidence.tolist()
@@ -126,7 +123,7 @@ def two_kinds(count=40):
 @pytest.mark.parametrize("profile", ["posterior", "best_author"])
 def test_the_author_of_the_kind_is_believed(profile):
     pools = two_kinds()
-    posterior = fit_posterior(pools, lambda_=1.0)
+    posterior = fit_posterior(table_of(pools), lambda_=1.0)
 
     chosen = [ranked(profile, posterior.beliefs(pool.candidates), posterior)[0].cluster.key for pool in pools[:2]]
 
@@ -134,7 +131,7 @@ def test_the_author_of_the_kind_is_believed(profile):
 
 
 def test_a_policy_file_keeps_the_kinds():
-    posterior = fit_posterior(two_kinds(), lambda_=1.0)
+    posterior = fit_posterior(table_of(two_kinds()), lambda_=1.0)
 
     read = Posterior.from_json(json.loads(json.dumps(posterior.to_json())))
 
@@ -144,7 +141,7 @@ def test_a_policy_file_keeps_the_kinds():
 
 def test_candidates_that_failed_leave_the_others_their_kind():
     pools = two_kinds()
-    posterior = fit_posterior(pools, lambda_=1.0)
+    posterior = fit_posterior(table_of(pools), lambda_=1.0)
     alone = [scored("f", None, text=None), pools[1].candidates[0]]
 
     (belief,) = posterior.beliefs(alone).beliefs

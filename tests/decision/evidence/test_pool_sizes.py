@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from decision_pools import labelled, scored
+from decision_pools import labelled, scored, table_of
 
 from raydebm.config import DecisionConfig
-from raydebm.decision.calibration.policy_fit import LabelledProblems, fit_policy
-from raydebm.decision.evidence.fitting import LabelledTable, cross_fit, fit_posterior
+from raydebm.decision.calibration.policy_fit import fit_policy
+from raydebm.decision.evidence.fitting import cross_fit, fit_posterior
 from raydebm.decision.evidence.pool_sizes import PoolParts
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
@@ -36,10 +36,7 @@ def problems(count=120, size=8):
 
 
 def policy_of(pools):
-    fitted = fit_policy(
-        LabelledProblems(pools=pools, task="t", outcome="correct"), base=Policy(max_passes=1), config=DecisionConfig()
-    )
-    return fitted.policy
+    return fit_policy(table_of(pools), base=Policy(max_passes=1), config=DecisionConfig()).policy
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +72,7 @@ def test_a_single_candidate_is_believed_as_often_as_it_is_right(posterior):
 
 
 def parts_of(pools):
-    table = LabelledTable.of(pools)
+    table = table_of(pools)
     crossed = cross_fit(table, lambda used: fit_posterior(table, lambda_=1.0, used=used))
     return PoolParts.of(table, crossed)
 
@@ -85,7 +82,7 @@ def test_at_most_a_tenth_of_the_pools_is_smaller_than_a_whole_one():
     parts = parts_of([*problems(9, size=4), replace(problems(1, size=2)[0], problem_id="small")])
 
     assert parts.full_size == 4
-    assert sorted(parts.labelled.table.written) == [1] * 10 + [2] * 9
+    assert sorted(parts.table.written) == [1] * 10 + [2] * 9
 
 
 def test_pools_of_one_candidate_have_no_parts():

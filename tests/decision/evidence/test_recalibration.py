@@ -2,11 +2,11 @@ import math
 
 import numpy as np
 import pytest
-from decision_pools import labelled, scored
+from decision_pools import labelled, scored, table_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raydebm.decision.evidence.fitting import CrossFit, LabelledTable
+from raydebm.decision.evidence.fitting import CrossFit
 from raydebm.decision.evidence.posterior import LOWEST, Posterior
 from raydebm.decision.evidence.recalibration import recalibrated
 from raydebm.decision.table import PoolTable
@@ -19,8 +19,8 @@ ONE = np.array([1])
 
 def fit(pools, probability, none, *, posterior=VOTES, selected=None, used=None):
     """Offset and slope from given predictions; the first cluster of each pool is selected."""
-    table = LabelledTable.of(pools)
-    owner = table.table.pool_of_cluster
+    table = table_of(pools)
+    owner = table.pool_of_cluster
     crossed = CrossFit(
         posteriors=(posterior,),
         fold=np.zeros(len(pools), dtype=np.intp),

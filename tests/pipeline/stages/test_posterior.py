@@ -20,4 +20,3 @@ def test_the_posterior_learns_from_validation_and_from_problems_out_of_bag(monke
     learned = posterior.learned_from(SimpleNamespace(splits=lambda: {VALIDATION: ["validation"]}))
 
     assert [problem.problem_id for problem in learned.problems] == ["validation", "out of bag"]
-    assert [pool.problem_id for pool in posterior.labelled_pools(learned)] == ["validation", "out of bag"]
