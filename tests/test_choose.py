@@ -291,8 +291,9 @@ def test_the_service_decides_the_same(run, chooser, profile, tau_answer):
         PROBLEM, [(text, author) for author in texts for text in texts[author]]
     )
 
-    text = served.outcome.best.candidate.text if served.decision == "accept" else None
-    assert (choice.decision, choice.answer, choice.text) == (served.decision, served.answer, text)
+    decision = served.summary.decision
+    text = served.outcome.best.candidate.text if decision == "accept" else None
+    assert (choice.decision, choice.answer, choice.text) == (decision, served.answer, text)
     assert choice.reason == served.reason
 
 

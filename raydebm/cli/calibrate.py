@@ -65,8 +65,7 @@ def asked_of(
         "max_field_error": max_field_error,
     }
     stated = {name: value for name, value in promise.items() if value is not None}
-    changed = changed_recipe(recipe, {"decision": recipe.decision.model_dump(mode="json") | stated})
-    return recipe, changed
+    return recipe, changed_recipe(recipe, {"decision": recipe.decision.model_dump(mode="json") | stated})
 
 
 def reported_outcomes(
@@ -78,11 +77,7 @@ def reported_outcomes(
     since: SinceOption = None,
     until: UntilOption = None,
 ) -> ReportedOutcomes | None:
-    """Reports of ``--from-decisions`` and its companions. None without it: labels are used.
-
-    Raises:
-        ConfigError: one of the others is given without ``--from-decisions``, or a time is malformed.
-    """
+    """Reports of ``--from-decisions`` and its companions, which need it. None without it: labels are used."""
     if from_decisions is not None:
         where = decision_filter(since=since, until=until)
         reporters = tuple(by) if by else None
@@ -133,12 +128,8 @@ def _leave_alone(run: "RunDir") -> NoReturn:
 
 
 def show_calibrated(policy: "Policy", fit: dict[str, Any] | None) -> None:
-    """Print the settings in force and the result of calibration, which may be about an older policy.
-
-    Args:
-        policy: policy in force, from ``calibration/policy.json``.
-        fit: ``calibration/decision.json``. None if calibration fitted no posterior.
-    """
+    """Print the settings in force, of ``calibration/policy.json``, and the result of calibration, which may be about an
+    older policy: ``calibration/decision.json``, or None if no posterior was fitted."""
     from raydebm.decision.policy import policy_id
 
     console.print_json(json.dumps(policy.settings()))

@@ -55,13 +55,14 @@ def command_of(name: str) -> Any:
     """Parser of a verb, whose module is imported."""
     module, function = VERBS[name][0].split(":")
     target = getattr(importlib.import_module(f"raydebm.cli.{module}"), function)
-    group = target if isinstance(target, typer.Typer) else _typer()
+    group = target if isinstance(target, typer.Typer) else new_typer()
     if group is not target:
         group.command(name)(target)
     return get_command(group)
 
 
-def _typer(**settings: Any) -> typer.Typer:
+def new_typer(**settings: Any) -> typer.Typer:
+    """A group of verbs with plain help and tracebacks."""
     return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **settings)
 
 
@@ -71,7 +72,7 @@ def _show_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
-app = _typer(
+app = new_typer(
     cls=VerbGroup,
     name="raydebm",
     help="Choose among LLM answers, and know when none can be trusted.",

@@ -87,12 +87,8 @@ def demo(
 
 
 def choose_examples(outcomes: Iterable["Outcome"], right: Set[str]) -> dict[Kind, Example]:
-    """One example per kind of decision in which the decision was right; kinds without one are left out.
-
-    Args:
-        outcomes: replayed decisions.
-        right: ids of the correct candidates.
-    """
+    """One example per kind of decision in which the decision was right, from replayed decisions and the ids of the
+    correct candidates; kinds without one are left out."""
     examples: dict[Kind, Example] = {}
     for outcome in outcomes:
         example = Example(
@@ -164,12 +160,7 @@ def _ask_all(url: str, task: str, examples: Mapping[Kind, Example]) -> Iterator[
 
 
 def facts_of(example: Example, details: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON values of one of the service's decisions, and whether it equals the replayed one.
-
-    Args:
-        example: the replayed decision on the same problem, with labels.
-        details: the decision in the service's response.
-    """
+    """JSON values of one of the service's decisions, and whether it equals the replayed one."""
     replayed = example.outcome
     return {
         "decision": details["decision"],

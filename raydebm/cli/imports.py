@@ -1,5 +1,6 @@
 """``raydebm import-decisions``: stored decisions with outcomes as data of a run."""
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,7 @@ def import_decisions(
     Writes a run directory with problems, candidates and labels.
     """
     from raydebm.config import load_recipe
+    from raydebm.records import Verdict
     from raydebm.run.addresses import resolved
     from raydebm.service.feedback import labelled_decisions, write_run
     from raydebm.service.store.reader import DecisionReader
@@ -42,15 +44,16 @@ def import_decisions(
     where = where.model_copy(update={"task": task.name})
     labelled = labelled_decisions(DecisionReader(records), lambda name: task, where=where, by=by or None)
     target = resolved(out)
-    summary = write_run(labelled, recipe=recipe, out=target, test_frac=test_frac, seed=seed)
-    if summary.contradictory:
+    made = write_run(labelled, recipe=recipe, out=target, test_frac=test_frac, seed=seed)
+    if made.contradictory:
         console.print(
-            f"{summary.contradictory} decisions were left out, because the reports about them contradict each other"
+            f"{made.contradictory} decisions were left out, because the reports about them contradict each other"
         )
-    counted = ", ".join(f"{count:,} {verdict}" for verdict, count in summary.verdicts.items())
+    verdicts = Counter(label.verdict for label in made.labels.values())
+    counted = ", ".join(f"{verdicts[verdict]:,} {verdict}" for verdict in Verdict)
     console.print(
-        f"{summary.decisions:,} decisions with an outcome: {summary.problems:,} problems ({summary.test_problems:,} "
-        f"for testing, {summary.with_gold:,} with a correct answer), {summary.candidates:,} candidates ({counted})"
+        f"{made.decisions:,} decisions with an outcome: {len(made.problems):,} problems ({len(made.test):,} "
+        f"for testing, {len(made.golds):,} with a correct answer), {len(made.candidates):,} candidates ({counted})"
     )
     console.print(f"train on them: raydebm run --config {target}/recipe.json", soft_wrap=True)
 

@@ -98,25 +98,20 @@ def decision_filter(
     until: UntilOption = None,
     outcome: Annotated[str | None, typer.Option(help="Only decisions reported as right or wrong, or none.")] = None,
 ) -> "Filter":
-    """Filter of stored decisions from a command's options.
+    """Filter of stored decisions from a command's options. Raises ConfigError for a malformed one."""
+    from raydebm.service.store.reader import Filter
 
-    Raises:
-        ConfigError: a malformed time, a time without a zone, or an unknown kind of outcome.
-    """
-    from raydebm.service.store.outcomes import RIGHT, WRONG
-    from raydebm.service.store.reader import NO_OUTCOME, Filter
-
-    if outcome not in (None, RIGHT, WRONG, NO_OUTCOME):
-        raise ConfigError(f"--outcome must be right, wrong or none, got {outcome!r}")
     try:
-        return Filter(task=task, since=_time(since, "--since"), until=_time(until, "--until"), outcome=outcome)
+        return Filter.model_validate(
+            {"task": task, "since": _time(since, "--since"), "until": _time(until, "--until"), "outcome": outcome}
+        )
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         raise ConfigError(f"--{fault['loc'][0]}: {fault['msg']}, got {fault['input']!r}") from error
 
 
 def decision_period(since: SinceOption = None, until: UntilOption = None) -> "Filter":
-    """Filter of stored decisions by time alone. Raises ConfigError as ``decision_filter`` does."""
+    """Filter of stored decisions by time alone."""
     return decision_filter(since=since, until=until)
 
 

@@ -18,13 +18,8 @@ if TYPE_CHECKING:
 def pipeline_for(
     recipe: "Recipe", *, own_candidates: bool = True, judges: bool = False, retry_failed: bool = False
 ) -> Iterator["Pipeline"]:
-    """A pipeline in a Ray session, with progress bars and one printed line per stage.
-
-    Args:
-        own_candidates: sample missing candidates, which requires the generators' keys.
-        judges: ask the recipe's judges too, which requires their keys.
-        retry_failed: resend requests that failed in an earlier run.
-    """
+    """A pipeline in a Ray session, with progress bars and one printed line per stage. ``own_candidates`` (sample
+    missing ones) and ``judges`` require keys; ``retry_failed`` resends requests that failed in an earlier run."""
     from raydebm.scorer.training.curves import check_trackers
     from raydebm.tasks import task_of
 

@@ -4,7 +4,7 @@ import json
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from pydantic import ValidationError
@@ -32,13 +32,10 @@ def stored_changes(
     ] = None,
     policy: Annotated[Path | None, typer.Option(help="Policy file that replaces the recorded policies.")] = None,
 ) -> "Changes":
-    """Changes to the recorded decisions from the command line.
-
-    Raises:
-        ConfigError: a setting is unknown or has a wrong value, or the policy file cannot be read.
-    """
+    """Changes to the recorded decisions from the command line. Raises ConfigError for an unknown or wrong setting, and
+    for a policy file that cannot be read."""
     from raydebm.config import apply_overrides
-    from raydebm.decision.policy import Policy
+    from raydebm.decision.policy_file import policy_in
     from raydebm.service.store.stored_replay import Changes
 
     tree = apply_overrides({}, settings or ())
@@ -50,18 +47,8 @@ def stored_changes(
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         raise ConfigError(f"{'.'.join(map(str, ('costs', *fault['loc'])))}: {fault['msg']}") from error
-    replacement = None if policy is None else Policy.from_json(_object(policy))
+    replacement = None if policy is None else policy_in(str(policy), remedy="give a file, or leave --policy out")
     return Changes(policy=replacement, values=tree, budget=budget, costs=prices)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"policy file {str(path)!r} cannot be read: {error}") from error
-    if not isinstance(value, dict):
-        raise ConfigError(f"policy file {str(path)!r} must hold an object, got {type(value).__name__}")
-    return value
 
 
 @options_from(stored_changes, "changes")

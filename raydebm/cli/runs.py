@@ -36,11 +36,8 @@ def init(
 
 
 def write_starter(folder: Path, *, force: bool) -> list[Path]:
-    """Write all files or none.
-
-    Raises:
-        ConfigError: a file exists and ``force`` is False, or the folder cannot be written.
-    """
+    """Write all files or none. Raises ConfigError if a file exists and ``force`` is False, or the folder cannot be
+    written."""
     targets = {folder / source.name: source.read_bytes() for source in starter.FILES}
     serve_config = folder / starter.SERVE_CONFIG.name
     targets[serve_config] = targets[serve_config].replace(PACKAGED_RUN, OWN_RUN)
@@ -74,13 +71,14 @@ def run(
     from raydebm.cli.pipeline import pipeline_for
     from raydebm.run.stages import STAGES
 
-    stage = next((stage.name for stage in STAGES if stage.name == (until or STAGES[-1].name)), None)
+    names = [each.name for each in STAGES]
+    stage = next((name for name in names if name == (until or names[-1])), None)
     if stage is None:
-        raise ConfigError(f"--until must be one of {', '.join(each.name for each in STAGES)}, got {until!r}")
+        raise ConfigError(f"--until must be one of {', '.join(names)}, got {until!r}")
     if dry_run:
         _show_plan(recipe)
         return
-    is_evaluated = stage == STAGES[-1].name
+    is_evaluated = stage == names[-1]
     with pipeline_for(recipe, judges=is_evaluated, retry_failed=retry_failed) as pipeline:
         if is_evaluated:
             show_evaluation(pipeline)

@@ -102,11 +102,8 @@ def seeds(
 
 
 def _chosen_seeds(recipe: "Recipe", num_seeds: int | None, seed_list: str | None, *, default: int) -> list[int]:
-    """Seeds of ``--seeds``, or a number of them starting at the recipe's own.
-
-    Raises:
-        ConfigError: both options are given, or an entry is not an integer.
-    """
+    """Seeds of ``--seeds``, or a number of them starting at the recipe's own. Raises ConfigError if both options are
+    given, or an entry is not an integer."""
     if seed_list is None:
         return [recipe.training_seed + index for index in range(num_seeds or default)]
     if num_seeds is not None:

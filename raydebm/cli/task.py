@@ -11,6 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from raydebm.cli.commands import new_typer
 from raydebm.cli.console import console, say
 from raydebm.errors import ConfigError, RaydebmError
 from raydebm.user_files import writing
@@ -20,13 +21,7 @@ if TYPE_CHECKING:
     from raydebm.records import ConstraintReport, Gold, Label, Problem
     from raydebm.tasks.base import Task
 
-app = typer.Typer(
-    help="Write and check tasks of your own.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-)
+app = new_typer(help="Write and check tasks of your own.", no_args_is_help=True)
 
 MAX_SHOWN = 20
 """Maximum number of faulty rows and answers in the output; the rest is counted."""
@@ -86,6 +81,8 @@ def validate(
     ] = None,
 ) -> None:
     """Check a task and its data, and show the answers that it finds in samples. Exit code 1 means a fault."""
+    from raydebm.config import TaskConfig
+    from raydebm.config.task import with_definition
     from raydebm.generators.pool_files import TEXT_FIELDS
     from raydebm.tasks import find_task
 
@@ -100,7 +97,8 @@ def validate(
                 f"--answers needs problems, and task {task.name!r} has none; give a file of problems with --data"
             )
         if answers is not None and rows:
-            _show_answers(task, _config_of(file), rows, answers, [text_field] if text_field else TEXT_FIELDS)
+            config = TaskConfig.model_validate(with_definition({"task": {"name": file}})["task"])
+            _show_answers(task, config, rows, answers, [text_field] if text_field else TEXT_FIELDS)
     except RaydebmError as error:
         rows, faults = [], [str(error)]
     for fault in faults[:MAX_SHOWN]:
@@ -159,13 +157,6 @@ def _describe_rows(task: "Task", rows: Sequence[tuple["Problem", "Gold"]]) -> It
         yield f"warning: constraint {rule!r} reads {expression}, which {count} of {len(rows)} rows do not have"
 
 
-def _config_of(file: str) -> "TaskConfig":
-    from raydebm.config import TaskConfig
-    from raydebm.config.task import with_definition
-
-    return TaskConfig.model_validate(with_definition({"task": {"name": file}})["task"])
-
-
 def _show_answers(
     task: "Task",
     config: "TaskConfig",
@@ -173,13 +164,8 @@ def _show_answers(
     file: Path,
     text_fields: Sequence[str],
 ) -> None:
-    """Print counts of all answers, and for the first ones the parsed answer, penalty and label.
-
-    They are checked in a child process with a time limit each, like the labels of a run.
-
-    Raises:
-        RaydebmError: the file has no valid line, or none for these problems.
-    """
+    """Print counts of all answers, and for the first ones the parsed answer, penalty and label. They are checked in a
+    child process with a time limit each, like the labels of a run."""
     from raydebm.decision.reporter import DEADLINE_S
     from raydebm.generators.recorded import import_pool
     from raydebm.pipeline.checker import DeadlineChecker

@@ -41,9 +41,9 @@ def policy_in_force(run: RunDir) -> Policy:
     return _policy(value, where)
 
 
-def policy_in(path: str) -> Policy:
-    """The policy of a file. Raises ConfigError if it is missing or invalid."""
-    text = text_of(path, what="policy file", missing="; give a file, `recipe`, or leave `policy` out")
+def policy_in(path: str, *, remedy: str = "give a file, `recipe`, or leave `policy` out") -> Policy:
+    """The policy of a file. Raises ConfigError if it is missing, with the remedy, or invalid."""
+    text = text_of(path, what="policy file", missing=f"; {remedy}")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

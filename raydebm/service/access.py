@@ -133,11 +133,8 @@ class Keyring:
 
 
 def load_keyring(path: str | None, environ: Mapping[str, str] = os.environ) -> Keyring | None:
-    """Load the keys from a file, else from the environment; None if neither has any, so that no key is needed.
-
-    Raises:
-        ConfigError: the file or the variable is malformed, or two keys have the same name or the same hash.
-    """
+    """Load the keys from a file, else from the environment; None if neither has any, so that no key is needed. Raises
+    ConfigError (see ``Keyring``)."""
     if path is not None:
         return Keyring(path=path)
     if not environ.get(ENVIRONMENT):
@@ -215,11 +212,8 @@ class Admission:
     """Bounded set of running requests of one ingress replica, with a bounded first-come queue in front of it."""
 
     def __init__(
-        self, max_running: int, max_waiting: int, *, on_change: Callable[[int], None] = lambda _: None
+        self, max_running: int, max_waiting: int, *, on_change: Callable[[int], None] = lambda num_waiting: None
     ) -> None:
-        """Args:
-        on_change: callback with the number of waiting requests, whenever one begins or ends to wait.
-        """
         self._max_running, self._max_waiting, self._on_change = max_running, max_waiting, on_change
         self._places = asyncio.Semaphore(max_running)
         self.num_waiting = 0
@@ -287,11 +281,8 @@ class Guard:
         ledger: Ledger | None = None,
         routes: Sequence[BaseRoute] = (),
     ) -> None:
-        """Args:
-        public_paths: paths that need no key, no place in the queue and no span.
-        ledger: ledger of daily spending. Default: spending is not counted.
-        routes: the application's routes, which name the route of a refused request.
-        """
+        """Public paths need no key, no place in the queue and no span; the application's routes name the route of a
+        refused request."""
         self._app, self._bundle, self._meter, self._public, self._routes = app, bundle, meter, public_paths, routes
         self._keyring, self._intake, self._ledger = keyring, intake or Intake(), ledger
         self._allowed_hosts = frozenset(name.lower() for name in bundle.allowed_hosts)
@@ -349,13 +340,9 @@ class Guard:
                     span.fail(str(status))
                 self._meter.count("requests", route=path or "other", status=str(status))
                 self._meter.observe("request_seconds", seconds, route=path or "other")
-                told = {
-                    "method": method,
-                    "route": path or "other",
-                    "status": status,
-                    "duration_ms": round(1000 * seconds, 1),
-                }
-                log.info("request", extra={"facts": {**told, "key": None if caller is None else caller.name}})
+                told = {"method": method, "route": path or "other", "status": status}
+                told |= {"duration_ms": round(1000 * seconds, 1), "key": None if caller is None else caller.name}
+                log.info("request", extra={"facts": told})
                 REQUEST_ID.reset(before)
 
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -394,13 +381,9 @@ def route_path(scope: Scope) -> str:
 
 
 async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
-    """Read a whole body before its request takes a place, so that a slow client does not block others.
-
-    Raises:
-        ServiceError: 413 for a body above the limit, whatever its Content-Length; 408 for one that does not arrive
-            within ``MAX_BODY_S``.
-        ClientDisconnect: the client disconnected before the end.
-    """
+    """Read a whole body before its request takes a place, so that a slow client does not block others. Raises
+    ServiceError 413 for one above the limit, whatever its Content-Length, 408 for one that does not arrive within
+    ``MAX_BODY_S``, and ClientDisconnect."""
     declared, body, more = _header(scope, b"content-length") or "0", bytearray(), True
     size = int(declared) if declared.isdecimal() else 0
     try:
@@ -421,13 +404,10 @@ async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
 
 async def while_connected(app: ASGIApp, scope: Scope, receive: Receive, send: Send, *, body: bytes = b"") -> None:
     """Run the application with a body that was read, and cancel it, and so everything upstream, as soon as the client
-    disconnects.
+    disconnects. Raises ClientDisconnect.
 
     Servers report that as a message that something must receive. Frameworks receive it for streams only, or at the next
     event, which may be minutes away while candidates are sampled.
-
-    Raises:
-        ClientDisconnect: the client disconnected before the end.
     """
     pending = [body]
 
@@ -460,15 +440,8 @@ async def ended(task: "asyncio.Future[Any]") -> None:
 
 
 def check_host(headers: Iterable[tuple[bytes, bytes]], allowed: Collection[str]) -> None:
-    """Refuse a request whose ``Host`` is neither localhost, an address nor an allowed name.
-
-    Args:
-        headers: ASGI headers, with names in lower case.
-        allowed: host names in lower case, without ports.
-
-    Raises:
-        ServiceError: 403; also for a missing or repeated ``Host``.
-    """
+    """Raise ServiceError 403 for a request whose ``Host`` is missing, repeated, or neither localhost, an address nor an
+    allowed name (in lower case, without a port)."""
     values = [value.decode("latin-1").strip().lower() for name, value in headers if name == b"host"]
     host = values[0] if len(values) == 1 else ""
     # ``[::1]:8000`` -> ``::1``, ``LocalHost.:8000`` -> ``localhost``
@@ -493,14 +466,8 @@ RETRY_AFTER_S = 5
 def error_body(message: str, *, status: int, code: str, param: str | None = None) -> dict[str, Any]:
     """JSON of a failure, without credentials and with unprintable text escaped."""
     kind = "rate_limit_error" if status == 429 else "invalid_request_error" if status < 500 else "server_error"
-    return {
-        "error": {
-            "message": redact(well_formed(message)),
-            "type": kind,
-            "code": code,
-            "param": param and well_formed(param),
-        }
-    }
+    words = redact(well_formed(message))
+    return {"error": {"message": words, "type": kind, "code": code, "param": param and well_formed(param)}}
 
 
 def should_retry(error: ServiceError) -> bool:
@@ -509,11 +476,8 @@ def should_retry(error: ServiceError) -> bool:
 
 
 def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Response of a failure.
-
-    429 and 503 have ``Retry-After``. 504, and a 503 after a payment, tell OpenAI's clients not to retry, because the
-    same request would take as long or cost as much again. 401 has ``WWW-Authenticate``.
-    """
+    """Response of a failure. 504, and a 503 after a payment, tell OpenAI's clients not to retry, because the same
+    request would take as long or cost as much again."""
     own: dict[str, str] = {}
     if not should_retry(error):
         own = {"X-Should-Retry": "false"}

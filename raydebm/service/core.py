@@ -1,6 +1,5 @@
-"""The service itself, without its network: requests, the triage loop on a backend, and results.
-
-Every client error is raised here, as a ServiceError that names the field.
+"""The service itself, without its network: requests, the triage loop on a backend, and results. Every client error is
+raised here, as a ServiceError that names the field.
 
 Seven conditions void a guarantee for one decision, because it was made differently from those of calibration: a changed
 policy (``Policy.changed``), sampling that differs from calibration's, earlier turns of a chat, a ceiling that can bind,
@@ -76,8 +75,6 @@ from raydebm.service.store.record import (
     DecisionRecord,
     DecisionSummary,
     DecisionWriter,
-    Final,
-    final,
     new_record_id,
     summary_of,
 )
@@ -115,12 +112,6 @@ def weave(messages: Sequence[Message], context: Sequence[Message]) -> tuple[Mess
     return (*messages[:first], *systems, *turns, *messages[first:])
 
 
-def transcript(context: Sequence[Message], prompt: str) -> str:
-    """The problem as scored by the ensemble: the prompt, after the earlier turns if there are any."""
-    turns = [f"{said['role']}: {said['content']}" for said in context if said["role"] != "system"]
-    return "\n\n".join([*turns, f"user: {prompt}"]) if turns else prompt
-
-
 NOT_A_PROBLEM = (RaydebmError, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """Exceptions of tasks for a text or ``data`` that they cannot parse."""
 
@@ -156,6 +147,7 @@ class RequestContext:
     earlier_turns: tuple[Message, ...] = ()
     """Earlier turns of the chat and the client's system messages, sent to every generator."""
     ignored_messages: int = 0
+    """Messages after the last one of the user."""
     response_format: str | None = None
     """OpenAI's object as JSON, for generators that support it."""
     received: float | None = None
@@ -165,8 +157,10 @@ class RequestContext:
 
     @property
     def scored_prompt(self) -> str:
-        """The problem as scored by the ensemble, with the earlier turns: a follow-up means nothing alone."""
-        return transcript(self.earlier_turns, self.problem.prompt)
+        """The problem as scored by the ensemble, after the earlier turns if there are any: a follow-up means nothing
+        alone."""
+        turns = [f"{said['role']}: {said['content']}" for said in self.earlier_turns if said["role"] != "system"]
+        return "\n\n".join([*turns, f"user: {self.problem.prompt}"]) if turns else self.problem.prompt
 
     def worst_cost(self, request: GenerationRequest) -> float:
         """Worst cost of a request in US dollars; infinite without prices."""
@@ -203,18 +197,14 @@ def request_context(
     account: Account | None = None,
     **facts: Any,
 ) -> RequestContext:
-    """Validate a request. Further fields of ``RequestContext`` pass through.
-
-    Raises:
-        ServiceError: an unknown task or generator, a text that is not a problem or is too long, bad overrides, or a
-            limit on money with a generator that has no prices.
-    """
+    """Validate a request, and raise ServiceError for whatever is wrong. Further fields of ``RequestContext`` pass
+    through."""
     bundle, task, read = read_problem(bundle, task_name, problem)
     context = () if conversation is None else conversation.context
     if (size := sum(len(message["content"]) for message in context)) > bundle.max_problem_chars:
         message = f"the earlier messages have {size} characters; at most {bundle.max_problem_chars} are accepted"
         raise ServiceError(message, 413, "context_too_long", "messages")
-    policy = policy_for(bundle, read.task, overrides)
+    policy = policy_for(bundle, overrides)
     for name in overrides.generators or ():
         if name not in bundle.generators:
             message = f"generator {name!r} is not served here; served: {', '.join(bundle.generators)}"
@@ -254,11 +244,8 @@ def run_of(bundle: Bundle, task_name: str | None) -> Bundle:
 
 
 def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBody) -> tuple[Bundle, Task, Problem]:
-    """The run of a task, the task, and the problem that it reads.
-
-    Raises:
-        ServiceError: see ``run_of``; 413 for a text that is too long, 422 for one that the task cannot parse.
-    """
+    """The run of a task, the task, and the problem that it reads. Raises ServiceError 413 for a text that is too long,
+    422 for one that the task cannot parse; see also ``run_of``."""
     bundle = run_of(bundle, task_name)
     text = problem if isinstance(problem, str) else problem.prompt
     if not text.strip():
@@ -295,11 +282,11 @@ def _problem(task: Task, problem: str | ProblemBody) -> Problem:
     return made
 
 
-def policy_for(bundle: Bundle, task_name: str, overrides: Overrides) -> Policy:
+def policy_for(bundle: Bundle, overrides: Overrides) -> Policy:
     """The request's policy, within the operator's ceilings. Raises ServiceError 400 for invalid settings."""
     profile = bundle.profiles.get(overrides.policy or "", Overrides())
     try:
-        operators = bundle.policies[task_name].changed(profile.policy_changes())
+        operators = bundle.policy.changed(profile.policy_changes())
         policy = operators.changed(overrides.policy_changes())
     except ConfigError as error:
         raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
@@ -318,11 +305,8 @@ class Backend(Protocol):
     async def generate(
         self, requests: Sequence[GenerationRequest], on_candidate: Arrived, *, may_repeat: bool
     ) -> list[Candidate]:
-        """One candidate per request; failed ones have ``error``.
-
-        Args:
-            may_repeat: permission to resend a request that may already be billed.
-        """
+        """One candidate per request; failed ones have ``error``. ``may_repeat`` permits to resend a request that may
+        already be billed."""
         ...
 
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
@@ -357,16 +341,6 @@ class Meter:
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""
-
-
-def _count_candidates(meter: Meter, candidates: Sequence[Candidate]) -> None:
-    for each in candidates:
-        meter.count("candidates", generator=each.generator, outcome="failed" if each.text is None else "written")
-        for kind, tokens in (("prompt", each.prompt_tokens), ("completion", each.completion_tokens)):
-            if tokens:
-                meter.count("tokens", tokens, generator=each.generator, kind=kind)
-        if each.cost_usd:
-            meter.count("cost_usd", each.cost_usd, generator=each.generator)
 
 
 # ---- one request ----------------------------------------------------------------------------------------------------
@@ -464,11 +438,7 @@ class Judges:
             return await self._backend.check(problem, candidates)
 
     async def score(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
-        """Energies per candidate, in order; None for one that could not be scored.
-
-        Raises:
-            ScoringError: the backend returned the wrong number of results.
-        """
+        """Energies per candidate, in order; None for one that could not be scored."""
         candidates = [candidate.as_scored(self._reasoning) for candidate in candidates]
         found = await self._read("score", self._backend.score, self._energies, problem, candidates)
         return [
@@ -477,10 +447,8 @@ class Judges:
         ]
 
     async def scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
-        """Baseline scores by name per candidate, in order.
-
-        They are optional evidence: if they fail, they are empty, and the request is decided without its guarantee.
-        """
+        """Baseline scores by name per candidate, in order; empty if they fail, for they are optional evidence, and the
+        request is then decided without its guarantee."""
         try:
             return await self._read("baselines", self._backend.baseline_scores, self._scores, problem, candidates)
         except Exception as error:
@@ -530,16 +498,14 @@ class Source:
         arrived: Arrived,
         waves: PassWaves | None = None,
     ) -> list[Candidate]:
-        """See ``CandidateSource``; as much of the pass as the budget, the money and the daily ceilings allow.
-
-        Raises:
-            LimitReachedError: no candidate can be paid for.
-            RaydebmError: the generators fail before any candidate arrives.
-        """
+        """See ``CandidateSource``; as much of the pass as the budget, the money and the daily ceilings allow. Raises
+        LimitReachedError if no candidate can be paid for."""
         activity = self.activity
         if pass_index > 1:
             activity.check_parts()
-        plan, hold = await self._reserved(self.plan(self.context.requests(pass_index, messages)))
+        account, plan, hold = self.context.account, self.plan(self.context.requests(pass_index, messages)), None
+        if account is not None and plan.asked:
+            plan, hold = await account.reserved(plan, self.context.worst_cost)
         found: dict[str, Candidate] = {}
         asked: list[GenerationRequest] = []
 
@@ -593,12 +559,6 @@ class Source:
                 f"cheapest candidate may cost {plan.cheapest_usd:.3g}"
             )
         return plan
-
-    async def _reserved(self, plan: Affordable) -> tuple[Affordable, Hold | None]:
-        account = self.context.account
-        if account is None or not plan.asked:
-            return plan, None
-        return await account.reserved(plan, self.context.worst_cost)
 
     async def _settle(self, hold: Hold | None, asked: Sequence[GenerationRequest]) -> None:
         account = self.context.account
@@ -675,11 +635,6 @@ class TriageResult:
         return () if self.outcome.best is None else self.activity.beliefs
 
     @property
-    def decision(self) -> Final:
-        """The decision in the API's terms."""
-        return final(self.outcome.decision)
-
-    @property
     def reason(self) -> str:
         """Reason of the decision, with the likely cause if every text was cut before its answer."""
         outcome = self.outcome
@@ -692,7 +647,7 @@ class TriageResult:
     def answer(self) -> str | None:
         """The accepted answer in the task's canonical text; None after an abstention."""
         best = self.outcome.best
-        return None if best is None or self.decision != "accept" else best.report.answer
+        return None if best is None or self.outcome.decision is not Decision.ACCEPT else best.report.answer
 
     @property
     def cancelled_usd(self) -> float | None:
@@ -736,9 +691,7 @@ class TriageResult:
             **{name: stops.get(name) for name in ("stop_reason", "num_cancelled", "tokens_saved")},
             "stages_ms": self.activity.stages_ms,
             "candidates": sum(use.asked for use in uses),
-            "failed": sum(use.failed for use in uses),
-            "late": sum(use.late for use in uses),
-            "over_budget": sum(use.over_budget for use in uses),
+            **{name: sum(getattr(use, name) for use in uses) for name in ("failed", "late", "over_budget")},
             "policy": self.record.versions.get("policy"),
         }
 
@@ -788,7 +741,7 @@ def decided_under(context: RequestContext, outcome: Outcome, activity: Activity)
     checkpoint, fitted_on = bundle.versions["checkpoint"], policy.posterior and policy.posterior.checkpoint
     absent = [config.name for config in bundle.recipe.generators if config.name not in context.generators]
     most = 0
-    if policy.budget not in (None, bundle.policies[context.problem.task].budget):
+    if policy.budget not in (None, bundle.policy.budget):
         most = len(context.requests(1, None)) + (policy.max_passes - 1) * policy.num_regenerate
     reasons = {
         "the generators saw earlier turns of the chat": bool(context.earlier_turns),
@@ -875,7 +828,7 @@ class TriageService:
         try:
             outcome = await self._solve(context, activity, waited_s=started - (context.received or started))
         finally:  # also for requests that fail or are abandoned
-            _count_candidates(self.meter, activity.drawn)
+            self._count_candidates(activity.drawn)
             for name, error in _first_errors(activity.drawn).items():
                 log.warning("generator failed", extra={"facts": {"generator": name, "reason": error}})
             for error in dict.fromkeys(each.report.error for each in activity.judged if each.report.error is not None):
@@ -903,20 +856,30 @@ class TriageService:
             stages_ms=dict(activity.stages_ms),
             lost=tuple(candidate for candidate in activity.drawn if candidate.candidate_id not in in_pool),
         )
+        summary = summary_of(record)
         result = TriageResult(
             context=context,
             record=record,
-            summary=summary_of(record),
+            summary=summary,
             activity=activity,
             is_stored=self.records is not None and self.records.put(record),
-            suspended=None if self.claims is None else self.claims.suspended(record.policy),
+            suspended=None if self.claims is None else self.claims.suspension(summary.policy_id),
         )
-        made = result.summary
-        self.meter.count("decisions", task=made.task, decision=made.decision, generator=made.generator or "")
-        if made.sigma is not None:
-            self.meter.observe("sigma", made.sigma, task=made.task)
+        self.meter.count("decisions", task=summary.task, decision=summary.decision, generator=summary.generator or "")
+        if summary.sigma is not None:
+            self.meter.observe("sigma", summary.sigma, task=summary.task)
         log.info("decision", extra={"facts": result.facts})
         return result
+
+    def _count_candidates(self, candidates: Sequence[Candidate]) -> None:
+        count = self.meter.count
+        for each in candidates:
+            count("candidates", generator=each.generator, outcome="failed" if each.text is None else "written")
+            for kind, tokens in (("prompt", each.prompt_tokens), ("completion", each.completion_tokens)):
+                if tokens:
+                    count("tokens", tokens, generator=each.generator, kind=kind)
+            if each.cost_usd:
+                count("cost_usd", each.cost_usd, generator=each.generator)
 
     async def _solve(self, context: RequestContext, activity: Activity, *, waited_s: float) -> Outcome:
         total_ms = context.policy.deadline_ms

@@ -21,9 +21,10 @@ Does not know: Ray, torch, HTTP.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,6 +52,8 @@ from raydebm.tasks.base import Task, gold_maker
 from raydebm.tasks.fields import value_key
 from raydebm.tasks.labels import label_candidate
 from raydebm.user_files import writing
+
+_VERDICTS = {True: Verdict.CORRECT, False: Verdict.INCORRECT}
 
 # ---- labels ---------------------------------------------------------------------------------------------------------
 
@@ -90,44 +93,35 @@ def labelled_decisions(
 ) -> Iterator[LabelledDecision]:
     """Stored decisions that pass the filter and have an outcome, oldest file first, a few at a time in memory.
 
-    Args:
-        task_named: task by name; a user's own task comes from the run's recipe.
-
-    Raises:
-        UnknownNameError: ``task_named`` does not know a decision's task.
+    ``task_named`` gives a task by its name; a user's own task comes from the run's recipe.
     """
-    reports = reports_by_record(reader.outcomes.reports(), by=by)
-    tasks: dict[str, Task] = {}
+    reports, task_of = reports_by_record(reader.outcomes.reports(), by=by), cache(task_named)
     for record in reader.records(where):
-        about = reports.get(record.record_id)
-        if about is None:
-            continue
-        name = record.problem.task
-        if name not in tasks:
-            tasks[name] = task_named(name)
-        yield _label_decision(tasks[name], record, about)
+        if (about := reports.get(record.record_id)) is not None:
+            yield _label_decision(task_of(record.problem.task), record, about)
 
 
 def _label_decision(task: Task, record: DecisionRecord, reports: Sequence[ReportedOutcome]) -> LabelledDecision:
-    """Labels of one decision's candidates.
-
-    Args:
-        reports: current reports, at least one, in order of arrival. The last verdict and the last answer count.
-    """
+    """Labels of one decision's candidates. Of its reports, in order of arrival, the last verdict and the last answer
+    count."""
     problem, best, correct = record.problem, record.outcome.best, reports[-1].correct
     given = next((report.answer for report in reversed(reports) if report.answer is not None), None)
     gold, fault = _gold(task, problem, best, correct=correct, given=given)
     fields = {path: each for report in reports for path, each in report.fields.items()}
-    labels = {
-        scored.candidate.candidate_id: _with_fields(
-            _label(task, problem, gold, scored, best, correct), scored, best, fields
-        )
-        for scored in record.outcome.pool
-    }
+    labels = {}
+    for scored in record.outcome.pool:
+        label = _label(task, problem, gold, scored, best, correct)
+        labels[label.candidate_id] = _with_fields(label, scored, best, fields)
     if fault is None and gold is not None and best is not None:
-        fault = _contradiction(labels[best.candidate.candidate_id], correct=correct)
+        verdict = labels[best.candidate.candidate_id].verdict
+        if verdict not in (_VERDICTS[correct], Verdict.UNLABELED):
+            said = "right" if correct else "wrong"
+            fault = f"the selected answer was reported as {said}, but the reported answer makes it {verdict}"
     if fault is not None:
-        labels = {name: _unlabelled(label, fault) for name, label in labels.items()}
+        labels = {
+            name: Label(candidate_id=name, problem_id=problem.problem_id, verdict=Verdict.UNLABELED, reason=fault)
+            for name in labels
+        }
     return LabelledDecision(record=record, correct=correct, labels=labels, gold=gold, fault=fault)
 
 
@@ -136,12 +130,10 @@ def _gold(
 ) -> tuple[Gold | None, str | None]:
     """Gold from the correct answer, if one is known and determines the other labels; and the error if there is one."""
     maker = gold_maker(task)
-    if maker is None:
-        return None, None
-    if given is not None:
+    if maker is not None and given is not None:
         gold = maker.gold_from_answer(problem, given)
         return gold, None if gold is not None else f"task {task.name!r} finds no answer in the reported text"
-    if correct and best is not None and best.candidate.text is not None:
+    if maker is not None and correct and best is not None and best.candidate.text is not None:
         return maker.gold_from_answer(problem, best.candidate.text), None
     return None, None
 
@@ -156,13 +148,12 @@ def _label(
 ) -> Label:
     if gold is not None:
         return label_candidate(task, problem, gold, scored.candidate)
-    candidate, verdict = scored.candidate, Verdict.UNLABELED
+    candidate = scored.candidate
     is_same = best is not None and (
         candidate.candidate_id == best.candidate.candidate_id
         or (scored.report.vote_key is not None and scored.report.vote_key == best.report.vote_key)
     )
-    if is_same:
-        verdict = Verdict.CORRECT if correct else Verdict.INCORRECT
+    verdict = _VERDICTS[correct] if is_same else Verdict.UNLABELED
     reason = "" if is_same else "the outcome says nothing about this answer"
     return Label(candidate_id=candidate.candidate_id, problem_id=candidate.problem_id, verdict=verdict, reason=reason)
 
@@ -188,18 +179,6 @@ def _with_fields(
         elif each["correct"]:
             fields[path] = False
     return replace(label, fields=fields)
-
-
-def _contradiction(label: Label, *, correct: bool) -> str | None:
-    wanted = Verdict.CORRECT if correct else Verdict.INCORRECT
-    if label.verdict in (wanted, Verdict.UNLABELED):
-        return None
-    said = "right" if correct else "wrong"
-    return f"the selected answer was reported as {said}, but the reported answer makes it {label.verdict}"
-
-
-def _unlabelled(label: Label, reason: str) -> Label:
-    return Label(candidate_id=label.candidate_id, problem_id=label.problem_id, verdict=Verdict.UNLABELED, reason=reason)
 
 
 # ---- a guarantee ----------------------------------------------------------------------------------------------------
@@ -245,25 +224,27 @@ class OutcomeSample:
 
 
 def outcome_sample(reader: DecisionReader, origin: Origin) -> OutcomeSample:
-    """Read the decisions.
+    """Read the decisions. Raises PoolError with the reason if none can be used."""
 
-    Raises:
-        PoolError: no decision can be used; the message has the reason.
-    """
+    def is_own(record: DecisionRecord) -> bool:
+        return origin.checkpoint in (None, record.versions.get("checkpoint"))
+
     where = origin.where.model_copy(update={"task": origin.task.name})
     labelled = list(labelled_decisions(reader, lambda _: origin.task, where=where, by=origin.by))
     if not labelled:
         raise PoolError(_nothing_reported(reader, origin))
     usable = [decision for decision in labelled if decision.fault is None]
-    own = [decision for decision in usable if _is_own(decision.record, origin)]
+    own = [decision for decision in usable if is_own(decision.record)]
     counted = [decision for decision in own if decision.record.outcome.decision is Decision.ACCEPT]
     newest = {
-        (decision.problem.problem_id, decision.problem.prompt): decision for decision in sorted(counted, key=_time)
+        (decision.problem.problem_id, decision.problem.prompt): decision
+        for decision in sorted(counted, key=lambda each: each.record.time)
     }
+    refused = reader.records(where.model_copy(update={"decision": str(Decision.ABSTAIN)}))
     sample = OutcomeSample(
         origin=origin,
         decisions=tuple(newest.values()),
-        abstained=_abstained(reader, replace(origin, where=where)),
+        abstained=tuple(record.recorded for record in refused if is_own(record)),
         reported=len(labelled),
         contradictory=len(labelled) - len(usable),
         other_ensemble=len(usable) - len(own),
@@ -271,21 +252,12 @@ def outcome_sample(reader: DecisionReader, origin: Origin) -> OutcomeSample:
         reviewed=len(own) - len(counted),
     )
     if not sample.decisions:
-        raise PoolError(_nothing_usable(sample))
+        raise PoolError(
+            f"of {sample.reported} decisions with an outcome none can be used: {sample.contradictory} contradict "
+            f"themselves; {sample.other_ensemble} were scored by another ensemble than the run's (`raydebm replay "
+            f"--checkpoint` scores texts again); {sample.reviewed} are about abstentions, which do not count"
+        )
     return sample
-
-
-def _time(decision: LabelledDecision) -> datetime:
-    return decision.record.time
-
-
-def _is_own(record: DecisionRecord, origin: Origin) -> bool:
-    return origin.checkpoint is None or record.versions.get("checkpoint") == origin.checkpoint
-
-
-def _abstained(reader: DecisionReader, origin: Origin) -> tuple[Recorded, ...]:
-    where = origin.where.model_copy(update={"decision": str(Decision.ABSTAIN)})
-    return tuple(record.recorded for record in reader.records(where) if _is_own(record, origin))
 
 
 def _nothing_reported(reader: DecisionReader, origin: Origin) -> str:
@@ -299,22 +271,11 @@ def _nothing_reported(reader: DecisionReader, origin: Origin) -> str:
     )
 
 
-def _nothing_usable(sample: OutcomeSample) -> str:
-    return (
-        f"of {sample.reported} decisions with an outcome none can be used: {sample.contradictory} contradict "
-        f"themselves; {sample.other_ensemble} were scored by another ensemble than the run's (`raydebm replay "
-        f"--checkpoint` scores texts again); {sample.reviewed} are about abstentions, which do not count"
-    )
-
-
 def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> PolicyFit:
     """Choose thresholds and certify the guarantee on reported outcomes.
 
-    The posterior is kept: it is independent of these decisions, so the guarantee is exact.
-
-    Raises:
-        ConfigError: the policy has thresholds on sigma.
-        PoolError: there are too few decisions.
+    The posterior is kept: it is independent of these decisions, so the guarantee is exact. Raises ConfigError for a
+    policy with thresholds on sigma, PoolError for too few decisions.
     """
     if policy.rule != "posterior" or policy.posterior is None:
         raise ConfigError(
@@ -408,8 +369,7 @@ class _Step(NamedTuple):
 
 def _steps(decision: LabelledDecision, policy: Policy) -> list[_Step]:
     """Selection after each pass; a wrong answer after a pass that was not sampled."""
-    record = decision.record
-    recorded = record.recorded
+    recorded = decision.record.recorded
     steps: list[_Step] = []
     for num_passes in range(1, policy.max_passes + 1):
         again = redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes))
@@ -440,33 +400,22 @@ def _floor(abstained: Sequence[Recorded], policy: Policy) -> float:
 CONTRADICTION = "outcomes of several decisions contradict each other about this answer"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportSummary:
-    """Numbers of imported and skipped decisions."""
-
-    decisions: int
-    """Decisions with an outcome."""
-    contradictory: int
-    """Decisions left out because their reports contradict each other."""
-    problems: int
-    test_problems: int
-    with_gold: int
-    """Problems with a correct answer, whose candidates are all labelled."""
-    candidates: int
-    verdicts: dict[str, int]
-
-
 @dataclass(slots=True)
 class ImportedTables:
-    """Tables of a run that grow by decision."""
+    """Tables of a run, by id, that grow by decision."""
 
     problems: dict[str, Problem] = field(default_factory=dict)
     golds: dict[str, Gold] = field(default_factory=dict)
+    """Correct answers of problems, whose candidates are then all labelled."""
     candidates: dict[str, Candidate] = field(default_factory=dict)
     reports: dict[str, ConstraintReport] = field(default_factory=dict)
     labels: dict[str, Label] = field(default_factory=dict)
+    test: Set[str] = frozenset()
+    """Ids of the problems of the test split."""
     decisions: int = 0
+    """Decisions with an outcome."""
     contradictory: int = 0
+    """Decisions left out because their reports contradict each other."""
 
     def add(self, decision: LabelledDecision) -> None:
         """Add one decision's problem, candidates, checks and labels."""
@@ -478,16 +427,13 @@ class ImportedTables:
         if decision.gold is not None:
             self.golds[problem.problem_id] = replace(decision.gold, problem_id=problem.problem_id)
         for scored in decision.pool:
-            # Problems with the same id also share candidate ids.
-            own = problem.problem_id != decision.problem.problem_id
-            name = scored.candidate.candidate_id
-            name = content_id("imported", problem.problem_id, name) if own else name
-            label = replace(
-                decision.labels[scored.candidate.candidate_id], candidate_id=name, problem_id=problem.problem_id
-            )
-            self.candidates[name] = replace(scored.candidate, candidate_id=name, problem_id=problem.problem_id)
+            given = name = scored.candidate.candidate_id
+            if problem.problem_id != decision.problem.problem_id:  # problems with the same id also share candidate ids
+                name = content_id("imported", problem.problem_id, given)
+            ids: dict[str, Any] = {"candidate_id": name, "problem_id": problem.problem_id}
+            self.candidates[name] = replace(scored.candidate, **ids)
             self.reports[name] = replace(scored.report, candidate_id=name)
-            self.labels[name] = merged(self.labels.get(name), label)
+            self.labels[name] = merged(self.labels.get(name), replace(decision.labels[given], **ids))
 
     def _problem(self, decision: LabelledDecision) -> Problem:
         """Problem with the scored prompt, which may include the earlier turns of a chat."""
@@ -512,12 +458,8 @@ def merged(known: Label | None, label: Label) -> Label:
 
 def write_run(
     decisions: Iterable[LabelledDecision], *, recipe: Recipe, out: str, test_frac: float, seed: int
-) -> ImportSummary:
-    """Write the run directory.
-
-    Args:
-        out: folder or filesystem URL without a run.
-        test_frac: share of problems for the test split.
+) -> ImportedTables:
+    """Write the run directory to a folder or filesystem URL; ``test_frac`` is the share of problems of the test split.
 
     Raises:
         ConfigError: ``out`` has a run, is being written by another process, or cannot be written; or ``test_frac`` is
@@ -537,20 +479,19 @@ def write_run(
             "least 3 (to train, to validate, to test): report more outcomes"
         )
     prompts = {problem_id: problem.prompt for problem_id, problem in tables.problems.items()}
-    train, test = split_problems(prompts, validation_frac=test_frac, seed=seed)
+    tables.test = frozenset(split_problems(prompts, validation_frac=test_frac, seed=seed)[1])
+    # No generator knows users' problems, so there is one pass.
+    changes = [
+        f"name={recipe.name}-decisions",
+        f"run_dir={out}",
+        "decision.max_passes=1",
+        "generation.greedy=false",
+    ]
+    own = parse_recipe(apply_overrides(recipe.model_dump(mode="json", by_alias=True), changes))
     with write_lock(run, option="--out"), writing(out):
         _check_holds_no_run(run)  # another process may have made one meanwhile
-        write_tables(tables, run, _recipe_of_import(recipe, out), test=frozenset(test))
-    verdicts = Counter(str(label.verdict) for label in tables.labels.values())
-    return ImportSummary(
-        decisions=tables.decisions,
-        contradictory=tables.contradictory,
-        problems=len(train) + len(test),
-        test_problems=len(test),
-        with_gold=len(tables.golds),
-        candidates=len(tables.candidates),
-        verdicts={str(verdict): verdicts[str(verdict)] for verdict in Verdict},
-    )
+        _write_tables(tables, run, own)
+    return tables
 
 
 def _check_holds_no_run(run: RunDir) -> None:
@@ -558,34 +499,23 @@ def _check_holds_no_run(run: RunDir) -> None:
         raise ConfigError(f"{run.root} contains a run already; give another folder")
 
 
-def _recipe_of_import(recipe: Recipe, out: str) -> Recipe:
-    """The recipe with its own run directory and a single pass, because no generator knows users' problems."""
-    changes = [
-        f"name={recipe.name}-decisions",
-        f"run_dir={out}",
-        "decision.max_passes=1",
-        "generation.greedy=false",
-    ]
-    return parse_recipe(apply_overrides(recipe.model_dump(mode="json", by_alias=True), changes))
-
-
-def write_tables(tables: ImportedTables, run: RunDir, recipe: Recipe, *, test: frozenset[str]) -> None:
+def _write_tables(tables: ImportedTables, run: RunDir, recipe: Recipe) -> None:
     """Write each stage's tables, then its manifest, in the order of the stages."""
+
+    def finish(stage: StageName, facts: dict[str, int]) -> None:
+        run.finish(stage, new_manifest(stage, recipe, run, facts=facts))
+
     run.write_json({"decisions": tables.decisions}, IMPORTED.marker)
     run.write_recipe(recipe)
-    splits = Counter("test" if name in test else "train" for name in tables.problems)
-    run.write_golds(tables.golds.values())
-    run.write_problems(
-        SplitProblem(problem=problem, split="test" if name in test else "train")
+    rows = [
+        SplitProblem(problem=problem, split="test" if name in tables.test else "train")
         for name, problem in tables.problems.items()
-    )
-    _finish(run, "problems", recipe, dict(splits))
+    ]
+    run.write_golds(tables.golds.values())
+    run.write_problems(rows)
+    finish("problems", Counter(row.split for row in rows))
     run.write_candidates(tables.candidates.values())
-    _finish(run, "candidates", recipe, {"candidates": len(tables.candidates)})
+    finish("candidates", {"candidates": len(tables.candidates)})
     run.write_labels(tables.labels.values())
     run.write_reports(tables.reports.values())
-    _finish(run, "labels", recipe, {"labels": len(tables.labels)})
-
-
-def _finish(run: RunDir, stage: StageName, recipe: Recipe, facts: dict[str, Any]) -> None:
-    run.finish(stage, new_manifest(stage, recipe, run, facts=facts))
+    finish("labels", {"labels": len(tables.labels)})

@@ -238,11 +238,7 @@ class RunSource:
     generators: tuple[str, ...]
 
     def configs(self) -> tuple[GeneratorConfig, ...]:
-        """The generators' sections, read from the run directory.
-
-        Raises:
-            ConfigError: it has no recipe, or a different one now.
-        """
+        """The generators' sections, read from the run directory. Raises ConfigError for a rewritten recipe."""
         recipe = RunDir(self.run_dir).recipe()
         if (fingerprint := recipe_id(recipe)) != self.recipe:
             raise ConfigError(
@@ -265,8 +261,7 @@ class Bundle:
     """A run directory, read and checked, with the operator's arguments (see ``AppArgs``). Picklable, for replicas."""
 
     recipe: Recipe
-    policies: Mapping[str, Policy]
-    """Policies by task."""
+    policy: Policy
     generators: tuple[str, ...]
     """Names of the served generators, in the recipe's order."""
     checkpoint: str
@@ -319,13 +314,12 @@ class Bundle:
     @property
     def answering(self) -> Mapping[str, Policy]:
         """Served policies for requests without overrides, by their ids in records, over all runs."""
-        own = {policy_id(served): served for served in map(self.served, self.policies.values())}
-        return {**own, **{name: policy for other in self.others.values() for name, policy in other.answering.items()}}
+        return {policy_id(served): served for served in (run.served(run.policy) for run in self.runs)}
 
     @property
     def tasks(self) -> tuple[str, ...]:
         """Names of the served tasks, the first run's first."""
-        return (*self.policies, *self.others)
+        return (self.recipe.task.name, *self.others)
 
     @property
     def runs(self) -> tuple["Bundle", ...]:
@@ -352,11 +346,8 @@ class Bundle:
         return task_of(self.recipe.task)
 
     def served(self, policy: Policy, *, operators: Policy | None = None) -> Policy:
-        """The policy within the operator's ceilings, with a deadline that the service can keep.
-
-        Raises:
-            ServiceError: 400 for more candidates of a pass than allowed.
-        """
+        """The policy within the operator's ceilings, with a deadline that the service can keep. Raises ServiceError 400
+        for more candidates of a pass than allowed."""
         return _served(policy, operators or policy, self.limits.request, self.max_deadline_s)
 
     def generator_configs(self) -> tuple[GeneratorConfig, ...]:
@@ -371,13 +362,7 @@ def _served(policy: Policy, operators: Policy, ceilings: Ceilings, max_deadline_
 
 
 def load_bundle(args: AppArgs) -> Bundle:
-    """Read and check the run directory ``args.run_dir``, without further runs (see ``load_gateway``).
-
-    Raises:
-        ConfigError: the run directory, its recipe or its policy is missing or wrong; an unknown generator.
-        UnknownNameError: an unknown task.
-        CheckpointError: it has no trained ensemble.
-    """
+    """Read and check the run directory ``args.run_dir``, without further runs (see ``load_gateway``)."""
     run = RunDir(args.run_dir)
     recipe = run.recipe()
     task = task_of(recipe.task)
@@ -397,7 +382,7 @@ def load_bundle(args: AppArgs) -> Bundle:
         records = None if is_packaged(run.root) else records.model_copy(update={"folder": run.uri("records")})
     return Bundle(
         recipe=recipe,
-        policies={task.name: policy},
+        policy=policy,
         generators=generators,
         checkpoint=checkpoint,
         versions={
@@ -431,24 +416,22 @@ def load_gateway(args: AppArgs) -> Bundle:
         CheckpointError: a run has no trained ensemble.
     """
     first = load_bundle(args)
-    others: dict[str, Bundle] = {}
-    places = {name: first.run_dir for name in first.tasks}
+    runs = {first.tasks[0]: first}
     for run in args.further_runs:
         bundle = replace(load_bundle(args.of_run(run)), records=first.records)
-        for name in bundle.tasks:
-            if name in places:
-                raise ConfigError(
-                    f"further_runs: task {name!r} is served from {places[name]} and from {bundle.run_dir}; a task has "
-                    "one run, so remove one of them, or serve it as a separate application"
-                )
-            places[name] = bundle.run_dir
-            others[name] = bundle
+        (name,) = bundle.tasks
+        if name in runs:
+            raise ConfigError(
+                f"further_runs: task {name!r} is served from {runs[name].run_dir} and from {bundle.run_dir}; a task "
+                "has one run, so remove one of them, or serve it as a separate application"
+            )
+        runs[name] = bundle
         if bundle.recipe.evidence:
             raise ConfigError(
                 f"further_runs: {bundle.run_dir} counts baselines as evidence ({bundle.recipe.evidence[0].name}), which"
                 " only the first run can; make it the first one (`run_dir`), or serve it as a separate application"
             )
-    return replace(first, others=others)
+    return replace(first, others={name: run for name, run in runs.items() if run is not first})
 
 
 def _check_prices(recipe: Recipe, generators: Sequence[str], max_usd: float | None, *, where: str) -> None:

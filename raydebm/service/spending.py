@@ -92,10 +92,8 @@ class Ledger:
         self._connection: sqlite3.Connection | None = None
 
     def reserve(self, accounts: Mapping[str, Ceilings], wanted: Sequence[Amount]) -> Hold:
-        """Reserve as many of the wanted amounts as fit below every ceiling, in order.
-
-        One that does not fit is skipped; a later, smaller one may still fit.
-        """
+        """Reserve as many of the wanted amounts as fit below every ceiling, in order; one that does not fit is skipped,
+        and a later, smaller one may still fit."""
         day, held, granted = self._day(), Amount(), []
         with self._transaction() as db:
             totals = {account: _total(db, day, account) for account in accounts}
@@ -110,8 +108,8 @@ class Ledger:
     def settle(self, hold: Hold, actual: Amount) -> None:
         """Replace a hold by the actual amount. If the file cannot be used, the hold counts as spent."""
         held = hold.amount
+        change = Amount(actual.nano_usd - held.nano_usd, actual.candidates - held.candidates)
         with self._transaction() as db:
-            change = Amount(actual.nano_usd - held.nano_usd, actual.candidates - held.candidates)
             _add(db, hold.day, hold.accounts, change)
 
     def spent(self, account: str) -> Amount:
@@ -179,11 +177,8 @@ def _add(db: sqlite3.Connection, day: str, accounts: Iterable[str], amount: Amou
 
 
 def within_ceilings(asked: Policy, *, operators: Policy, ceilings: Ceilings) -> Policy:
-    """A request's policy, limited to the operator's ceilings.
-
-    Raises:
-        ServiceError: 400 for more candidates of a later pass than the operator's policy has.
-    """
+    """A request's policy, limited to the operator's ceilings. Raises ServiceError 400 for more candidates of a later
+    pass than the operator's policy has."""
     check_count("num_regenerate", asked.num_regenerate, operators.num_regenerate)
     return asked.replaced(
         max_passes=min(asked.max_passes, operators.max_passes),
@@ -223,10 +218,8 @@ def affordable(
 ) -> Affordable:
     """Take every generator's first sample, then every generator's second, and so on, up to the limits.
 
-    Args:
-        most: remaining budget of candidates. Default: no limit. Those beyond it are dropped silently.
-        left_usd: remaining US dollars. Each request reserves its worst cost; one that costs too much is skipped, and a
-            later, cheaper one may still fit.
+    Those beyond ``most``, the remaining budget of candidates, are dropped silently. Each reserves its worst cost of the
+    remaining US dollars; one that costs too much is skipped, and a later, cheaper one may still fit.
     """
     asked: list[int] = []
     over: dict[int, float] = {}
@@ -329,16 +322,12 @@ class Account:
         return lambda request: cost if math.isfinite(cost := worst(request)) else 0.0
 
     async def reserved(self, plan: Affordable, worst: WorstCost) -> tuple[Affordable, Hold]:
-        """The part of a pass within the daily ceilings, and the hold on its worst cost.
-
-        Raises:
-            CeilingReachedError: none of it fits.
-            ResourceError: the ledger cannot be used.
-        """
+        """The part of a pass within the daily ceilings, and the hold on its worst cost. Raises CeilingReachedError if
+        none of it fits."""
         order, cost = turns(plan.asked), self.known(worst)
         hold = await self.reserve([Amount.of(cost(plan.asked[place])) for place in order])
         granted = {order[place] for place in hold.granted}
-        if plan.asked and not granted:
+        if not granted:
             left = ", ".join(
                 f"{each.left:.6g} of {each.limit:g} {each.kind} ({each.account}, until {each.resets_at})"
                 for each in await self.status()

@@ -30,7 +30,7 @@ def test_the_service_reads_it_by_name():
 
     assert bundle.tasks == ("knights_knaves",)
     assert bundle.generators == ("ada", "bo", "cy", "dee")
-    assert bundle.policies["knights_knaves"].posterior is not None
+    assert bundle.policy.posterior is not None
 
 
 def test_a_folder_of_the_same_name_is_named_by_its_path():

@@ -20,15 +20,8 @@ _TASK = FOLDER / "task"
 
 
 def task_files(name: str, folder: str) -> dict[str, str]:
-    """Contents by file name of a small task that works offline: task file, data, recorded answers, recipe.
-
-    Args:
-        name: name of the new task.
-        folder: folder of the files, as written in the recipe.
-
-    Raises:
-        ConfigError: not a valid task name.
-    """
+    """Contents by file name of a small task that works offline: task file, data, recorded answers, recipe, which names
+    this folder. Raises ConfigError for an invalid task name."""
     _check_name(name)
     paths = {"task": json.dumps(f"{folder}/task.yaml"), "pool": json.dumps(f"{folder}/answers.jsonl")}
     names = ("task.yaml", "recipe.yaml", "train.jsonl", "test.jsonl", "answers.jsonl")
@@ -36,12 +29,8 @@ def task_files(name: str, folder: str) -> dict[str, str]:
 
 
 def task_file_for(name: str, folder: str, data: Path) -> str:
-    """A task file for a user's data file, whose prompt names all its columns.
-
-    Raises:
-        ConfigError: not a valid task name.
-        TaskDataError: the file cannot be read, or has no row.
-    """
+    """A task file for a user's data file, whose prompt names all its columns. Raises ConfigError for an invalid task
+    name, TaskDataError for a file that cannot be read or has no row."""
     from raydebm.tasks.sources import file_rows
 
     _check_name(name)

@@ -73,10 +73,7 @@ def end_serve_run(args: Mapping[str, Any], message: str, *, import_path: str) ->
 
     Serve leaves such a command asleep until Ctrl-C. Each one gets the message on its stderr and SIGHUP, which ends it
     at once: on SIGTERM Ray dumps a stack, and on SIGINT it ends all of Serve with exit code 0. A command that ignores
-    SIGHUP (``nohup``) is killed.
-
-    Args:
-        args: the application's arguments; commands with others go on.
+    SIGHUP (``nohup``) is killed. Commands with other arguments of the application go on.
     """
     if not ray.is_initialized():
         return  # no task of Serve's controller
@@ -112,10 +109,7 @@ def _waits_for(process: Path, import_path: str, args: Mapping[str, Any]) -> bool
 
 def application_of(args: AppArgs) -> serve.Application:
     """Make the application graph, with defaults for one machine that ``serve_config.yaml`` overrides by deployment.
-
-    Raises:
-        RaydebmError: a run directory is incomplete or wrong, or adapters cannot be read.
-    """
+    Raises RaydebmError if a run directory is incomplete or wrong, or adapters cannot be read."""
     from raydebm.scorer.checkpoint import read_ensemble
 
     bundle = load_gateway(args)
@@ -169,12 +163,8 @@ def check_port(host: str, port: int) -> None:
 
 
 def start_local(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000, name: str = APP_NAME) -> str:
-    """Start the application on this process's Ray. Returns its base URL once it answers.
-
-    Raises:
-        ResourceError: the port is in use, or a deployment could not start; the message quotes the deployment.
-        RaydebmError: the run directory is incomplete or wrong.
-    """
+    """Start the application on this process's Ray. Returns its base URL once it answers. Raises ResourceError if the
+    port is in use, or a deployment could not start; the message quotes the deployment."""
     application = application_of(args)
     check_port(host, port)
     if serve.status().proxies:  # its host and port are fixed; ours would be ignored
@@ -232,13 +222,9 @@ def failures(deployments: Mapping[str, DeploymentStatusOverview]) -> str:
 def serve_until_interrupted(args: AppArgs, *, host: str = "127.0.0.1", port: int = 8000) -> None:
     """Start the application and serve until SIGINT or SIGTERM, or until it stops running.
 
-    On a signal it stops admitting, finishes open requests, and shuts down; a second signal ends it at once.
-
-    Uses this process's Ray, else RAY_ADDRESS, else starts a small one.
-
-    Raises:
-        ResourceError, RaydebmError: see ``start_local``; also when the application stops by itself.
-        MissingKeyError: an endpoint's key is not in the environment.
+    On a signal it stops admitting, finishes open requests, and shuts down; a second signal ends it at once. Uses this
+    process's Ray, else RAY_ADDRESS, else starts a small one. Raises RaydebmError if it cannot start (see
+    ``start_local``), and when it stops by itself.
     """
     check_port(host, port)  # before Ray starts, because that takes seconds
     if not ray.is_initialized():
@@ -297,7 +283,6 @@ def _connect() -> None:
 
 # ---- shutdown -------------------------------------------------------------------------------------------------------
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 POLL_S = 0.25
 ANSWER_TIMEOUT_S = 10.0
 """Longest time for the ingress replicas to report their open requests."""
@@ -348,7 +333,7 @@ def interrupted_by_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, _interrupt) for number in STOP_SIGNALS}
+    before = {number: signal.signal(number, _interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

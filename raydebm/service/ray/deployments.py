@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -73,11 +73,8 @@ class OnDemand(Generic[Key, Value]):
         drop: Callable[[Value], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Args:
-        load: loader, called in a thread, one call at a time.
-        idle_s: seconds after which an unused value may be dropped; longer than any use of a value.
-        drop: cleans up after a value that is no longer used.
-        """
+        """``load`` is called in a thread, one call at a time. After ``idle_s`` seconds, longer than any use, an
+        unused value may be dropped; ``drop`` cleans up after it."""
         self._load, self._idle_s, self._drop, self._clock = load, idle_s, drop, clock
         self.loaded: dict[Key, Value] = {}
         """Loaded values, the most recently used last."""
@@ -120,10 +117,7 @@ class GeneratorDeployment:
     """All generators of the service in one process, the only one with the provider keys."""
 
     def __init__(self, configs: Sequence[GeneratorConfig], run_dir: str, source: RunSource | None = None) -> None:
-        """Args:
-        run_dir: run directory. Its problems resolve the ids of recorded pools.
-        source: name of this run in calls. Default: unknown, for calls that name no run.
-        """
+        """Problems of the run directory resolve the ids of recorded pools; ``source`` names this run in calls."""
         prepare_replica("generator")
         self.first, self._source = build_generators(configs, run_dir), source
         self.further: OnDemand[RunSource, Generators] = OnDemand(
@@ -131,12 +125,8 @@ class GeneratorDeployment:
         )
 
     async def load(self, source: RunSource) -> None:
-        """Load a run's generators before requests name them.
-
-        Raises:
-            RaydebmError: they cannot be used, for example because of a missing key or a rewritten recipe; loaded ones
-                remain.
-        """
+        """Load a run's generators before requests name them. Raises RaydebmError if they cannot be used, for example
+        because of a missing key or a rewritten recipe; loaded ones remain."""
         await self.generators(source)
 
     async def generators(self, source: RunSource | None) -> Generators:
@@ -150,19 +140,13 @@ class GeneratorDeployment:
         may_repeat: bool = True,
         source: RunSource | None = None,
     ) -> AsyncIterator[list[Candidate]]:
-        """Stream one candidate per request in order of arrival, in batches that collect for up to ``LINGER_S``.
-
-        A generator that fails gives rows with ``error``.
-
-        Args:
-            may_repeat: permission to resend a request that may already be billed.
-            source: run of the generators. Default: the replica's first run.
-        """
+        """Stream one candidate per request in order of arrival, in batches that collect for up to ``LINGER_S``; of a
+        generator that fails, with ``error``. ``may_repeat`` permits to resend a request that may already be billed."""
         generators = await self.generators(source)
         arrivals: asyncio.Queue[Candidate] = asyncio.Queue()
-        by_name: dict[str, list[GenerationRequest]] = {}
+        by_name: defaultdict[str, list[GenerationRequest]] = defaultdict(list)
         for request in requests:
-            by_name.setdefault(request.generator, []).append(request)
+            by_name[request.generator].append(request)
         async with asyncio.TaskGroup() as group:
             for name, own in by_name.items():
                 group.create_task(_draw(name, generators, own, arrivals, trace, may_repeat))
@@ -302,11 +286,7 @@ class ScorerDeployment:
     async def score(
         self, texts: Sequence[TextToScore], checkpoint: CheckpointRef | None = None, trace: Trace = None
     ) -> list[Energies | None]:
-        """Energies in the order of the texts; None for a text with a NaN energy.
-
-        Raises:
-            CheckpointError: the adapters cannot be loaded.
-        """
+        """Energies in the order of the texts; None for a text with a NaN energy. Raises CheckpointError."""
         self._num_calls += 1
         wanted = checkpoint or self._first
         facts: tracing.Attributes = {"raydebm.checkpoint": wanted.fingerprint, "raydebm.num_candidates": len(texts)}
@@ -342,9 +322,7 @@ class BaselineDeployment:
     """The baselines whose scores are evidence. Calls run one at a time, because each fills the device."""
 
     def __init__(self, configs: Sequence[BaselineConfig], run_dir: str) -> None:
-        """Args:
-        run_dir: run directory with the checkpoints of baselines trained on its pairs.
-        """
+        """The run directory has the checkpoints of baselines trained on its pairs."""
         from raydebm.evaluation.baselines.evidence import EvidenceScorers
 
         prepare_replica("baselines")
@@ -369,11 +347,8 @@ class ConstraintDeployment:
     async def check(
         self, problem: Problem, candidates: Sequence[Candidate], trace: Trace = None, task: TaskConfig | None = None
     ) -> list[ConstraintReport]:
-        """One report per candidate, in order; a check that crashes or hangs gives a report with ``error``.
-
-        Args:
-            task: the recipe's section, for a task defined by a user. Default: found by its name.
-        """
+        """One report per candidate, in order; a check that crashes or hangs gives a report with ``error``. A task
+        defined by a user is in the recipe's section ``task``; others are found by name."""
         facts: tracing.Attributes = {"raydebm.task": problem.task, "raydebm.num_candidates": len(candidates)}
         with tracing.span("constraints", facts, parent=trace):
             # A limit per call makes calls take turns, and a cancelled call adds no more checks.
@@ -417,9 +392,7 @@ class SliceQueue(Generic[W, R]):
         size: Callable[[W], int],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Args:
-        run: scores one slice in a thread: items per call to results per call, in order.
-        """
+        """``run`` scores one slice in a thread: items per call to results per call, in order."""
         self._run, self._size, self._clock = run, size, clock
         self.slice_s, self.max_texts = SLICE_S, MAX_TEXTS
         self._chars = float(FIRST_CHARS)

@@ -42,15 +42,9 @@ LOAD_TIMEOUT_S = 120.0
 async def persistently(
     call: Callable[[], Awaitable[T]], *, what: str, patiently: bool = False, tries: int = NUM_TRIES
 ) -> T:
-    """Repeat a call whose replica died.
-
-    Args:
-        patiently: also retry when too many calls wait, for calls about candidates that were paid for.
-
-    Raises:
-        ServiceError: 503 when replicas keep dying, or too many calls wait.
-        RaydebmError: the replica's own error.
-    """
+    """Repeat a call whose replica died; ``patiently`` also when too many calls wait, for calls about candidates that
+    were paid for. Raises ServiceError 503 when replicas keep dying or too many calls wait, or the replica's own
+    RaydebmError."""
     for attempt in range(tries):
         try:
             return await call()
@@ -84,10 +78,7 @@ class HandleBackend:
         baselines: "DeploymentHandle[Any] | None" = None,
         run: Bundle | None = None,
     ) -> None:
-        """Args:
-        run: run whose generators, checks and adapters are used. Default: the replicas' first, and tasks known by
-            name.
-        """
+        """``run`` has the generators, checks and adapters. Default: the replicas' first, and tasks known by name."""
         self._generator, self._scorer, self._constraint = generator, scorer, constraint
         self._baselines, self._run = baselines, run
         self._worked_at: dict[str, float] = {}
@@ -102,13 +93,8 @@ class HandleBackend:
         return other
 
     async def load(self, bundle: Bundle) -> None:
-        """Load a run's adapters and generators on every running replica.
-
-        Raises:
-            RaydebmError: they cannot be used.
-            ServiceError: no replica answers.
-            TimeoutError: a replica takes longer than ``LOAD_TIMEOUT_S``.
-        """
+        """Load a run's adapters and generators on every running replica. Raises RaydebmError if they cannot be used or
+        no replica answers, TimeoutError if one takes longer than ``LOAD_TIMEOUT_S``."""
         await self._load(self._scorer, "scorer", bundle.checkpoint_ref)
         if bundle.source is not None:
             await self._load(self._generator, "generator", bundle.source)
@@ -182,11 +168,8 @@ class HandleBackend:
         return {"generators": generators, "scorer": scorer}
 
     async def _state(self, part: str, handle: Handle) -> Any:
-        """Status of the part: current, or the last one known of a busy part.
-
-        Raises:
-            ServiceError: the part does not answer and has done no work lately.
-        """
+        """Status of the part: current, or the last one known of a busy part. Raises ServiceError if it does not answer
+        and has done no work lately."""
         try:
             async with asyncio.timeout(STATUS_TIMEOUT_S):
                 state = await persistently(lambda: self._call(handle.info), what=part)

@@ -45,11 +45,8 @@ REVISION = "revision"
 
 
 def changed_args(args: AppArgs, user_config: Mapping[str, Any]) -> AppArgs:
-    """The application's arguments under a ``user_config``.
-
-    Raises:
-        ConfigError: a key that cannot be changed while the service runs, or a value that is not as described.
-    """
+    """The application's arguments under a ``user_config``. Raises ConfigError for a key that cannot be changed while
+    the service runs, and for a wrong value."""
     for key in user_config:
         if key not in (*CHANGEABLE, REVISION):
             raise ConfigError(
@@ -66,11 +63,7 @@ def changed_args(args: AppArgs, user_config: Mapping[str, Any]) -> AppArgs:
 
 
 def check_same_evidence(running: Bundle, wanted: Bundle) -> None:
-    """Check the baselines that are evidence, which replicas load only at their start.
-
-    Raises:
-        ConfigError: the first run has other baselines than the running service.
-    """
+    """Raise ConfigError if the first run has other baselines as evidence, which replicas load only at their start."""
     if wanted.recipe.evidence != running.recipe.evidence:
         raise ConfigError(
             f"recipe.json of the run (recipe {wanted.recipe.name!r}) counts other baselines as evidence than the "
@@ -138,11 +131,9 @@ class TriageIngress:
     async def reconfigure(self, user_config: Mapping[str, Any] | None) -> None:
         """Called by Serve at the start and when ``user_config`` changes, without ending the replica.
 
-        At the start the replica waits for it, and an invalid one stops the start. Later it is applied in the
-        background, because Serve sends a replica no requests until this returns, and ends one in which it fails.
-
-        Raises:
-            RaydebmError: at the start only.
+        At the start the replica waits for it, and an invalid one stops the start with a RaydebmError. Later it is
+        applied in the background, because Serve sends a replica no requests until this returns, and ends one in which
+        it fails.
         """
         wanted = dict(user_config or {})
         before, self._wanted = self._wanted, wanted
@@ -172,12 +163,11 @@ class TriageIngress:
             log.info("changed", extra={"facts": {"versions": dict(self._service.bundle.versions)}})
 
     async def _change(self) -> None:
-        """Apply the wanted change. One change at a time, from reading its files on."""
+        """Read, check and load what is wanted, then exchange it at once. One change at a time."""
         async with self._changing:
             await self._exchange(self._wanted or {})
 
     async def _exchange(self, user_config: Mapping[str, Any]) -> None:
-        """Read, check and load everything, then exchange it at once."""
         running = self._service.bundle
         bundle = await asyncio.to_thread(load_gateway, changed_args(self._args, user_config))
         check_same_evidence(running, bundle)

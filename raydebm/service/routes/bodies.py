@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.fields import to_review
 from raydebm.errors import ServiceError
-from raydebm.records import Energies, FieldBelief, PassRecord, ScoredCandidate, Violation
+from raydebm.records import FieldBelief, PassRecord, ScoredCandidate, Violation
 from raydebm.service.core import (
     NO_ANSWER,
     NO_ENERGY,
@@ -28,18 +28,12 @@ from raydebm.service.core import (
     stop_totals,
 )
 from raydebm.service.logs import redact
-from raydebm.service.settings import (
-    SEED_LIMIT,
-    Bundle,
-    ChatOverrides,
-    Data,
-    Overrides,
-    Text,
-    writable,
-)
+from raydebm.service.settings import SEED_LIMIT, Bundle, ChatOverrides, Data, Overrides, Text, writable
 from raydebm.service.spending import CeilingStatus
 from raydebm.service.store.record import DecisionFacts, DecisionRecord
 
+_OF_ENERGIES = ("mu", "sigma", "members", "num_tokens", "num_truncated")
+"""Fields of a body from energies; null without any."""
 MAX_ANSWERS = 16
 """Maximum number of distinct answers with evidence in a response."""
 
@@ -194,11 +188,7 @@ def model_ids(bundle: Bundle) -> list[str]:
 
 
 def parse_model(bundle: Bundle, model: str) -> tuple[str, str | None]:
-    """Task and named policy of a model id.
-
-    Raises:
-        ServiceError: 404 for an id that is not served.
-    """
+    """Task and named policy of a model id. Raises ServiceError 404 for an id that is not served."""
     if model not in model_ids(bundle):
         names = ", ".join(model_ids(bundle))
         raise ServiceError(f"model {model!r} is not served here; served: {names}", 404, "model_not_found", "model")
@@ -219,11 +209,8 @@ def model_body(bundle: Bundle, model: str) -> dict[str, Any]:
 
 
 def merged_overrides(bundle: Bundle, body: Overrides | None, *, policy: str | None = None) -> ChatOverrides:
-    """Settings of one request: its body, over the named policy of its model id, over the calibrated policy.
-
-    Raises:
-        ServiceError: 400 for contradictory values, 404 for an unknown policy.
-    """
+    """Settings of one request: its body, over the named policy of its model id, over the calibrated policy. Raises
+    ServiceError 400 for contradictory values, 404 for an unknown policy."""
     fields = set(ChatOverrides.model_fields)
     # Typed clients send omitted fields as null, which must not lift the limits of a named policy.
     from_body = (
@@ -522,16 +509,10 @@ def candidate_body(scored: ScoredCandidate, lambda_: float) -> CandidateBody:
         error=error,
         answer=report.answer,
         energy=finite_or_none(scored.total_energy(lambda_)),
-        **energy_fields(scored.energies),
+        **{name: getattr(scored.energies, name, None) for name in _OF_ENERGIES},
         penalty=finite_or_none(report.penalty),
         violations=list(report.violations),
         completion_tokens=candidate.completion_tokens,
         finish_reason=candidate.finish_reason,
         cost_usd=candidate.cost_usd,
     )
-
-
-def energy_fields(energies: Energies | None) -> dict[str, Any]:
-    """Fields of a body from energies; None without any."""
-    names = ("mu", "sigma", "members", "num_tokens", "num_truncated")
-    return {name: None if energies is None else getattr(energies, name) for name in names}

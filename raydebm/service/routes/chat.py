@@ -32,11 +32,7 @@ from raydebm.service.routes.bodies import (
     triage_answer,
 )
 from raydebm.service.routes.openapi import examples_of
-from raydebm.service.routes.streams import (
-    EventStream,
-    event_text,
-    request_events,
-)
+from raydebm.service.routes.streams import EventStream, event_text, request_events
 from raydebm.service.settings import Bundle, ChatOverrides
 from raydebm.tasks.base import Task
 from raydebm.tasks.constraints.expressions import EvaluationError
@@ -84,11 +80,7 @@ async def asked(
 
 
 def chat_context(bundle: Bundle, request: ChatRequest, **facts: Any) -> tuple[RequestContext, ChatOverrides]:
-    """Context of the request, and its settings for the reply.
-
-    Raises:
-        ServiceError: an unknown model, unsupported fields, missing text, or an error of ``request_context``.
-    """
+    """Context of the request, and its settings for the reply. Raises ServiceError for whatever is wrong."""
     for name, value in (request.model_extra or {}).items():
         if name in _OURS:
             message = f"{name!r} belongs in the body's raydebm object: extra_body={{'raydebm': {{{name!r}: ...}}}}"
@@ -116,12 +108,8 @@ def chat_context(bundle: Bundle, request: ChatRequest, **facts: Any) -> tuple[Re
 
 
 def require_neutral(name: str, value: Any, neutral: Mapping[str, tuple[Any, ...]], *, instead: str = "") -> None:
-    """Raise ServiceError 400 for a field's value that would have to be ignored.
-
-    Args:
-        neutral: values without an effect, by field; other fields are not checked.
-        instead: further advice for the message, after leaving the field out.
-    """
+    """Raise ServiceError 400 for a value that would have to be ignored, because it is none of those without an effect
+    (``neutral``, by field). ``instead`` is further advice, after leaving the field out."""
     if name in neutral and value is not None and value not in neutral[name]:
         message = f"{name!r} with value {str(value)[:200]!r} is not supported; leave it out{instead}"
         raise ServiceError(message, 400, "unsupported_parameter", name)
@@ -175,11 +163,8 @@ class JsonForm:
 
 
 def json_form(wanted: ResponseFormat | None) -> JsonForm | None:
-    """Requested form, or None for plain text.
-
-    Raises:
-        ServiceError: 400, the schema is missing, too long, or not JSON Schema.
-    """
+    """Requested form, or None for plain text. Raises ServiceError 400 for a schema that is missing, too long, or not
+    JSON Schema."""
     if wanted is None or wanted.type == "text":
         return None
     if wanted.type == "json_object":
@@ -234,12 +219,8 @@ class Reply:
 
 
 def reply_of(answer: TriageResponse, on_abstain: str, form: JsonForm | None = None) -> Reply:
-    """The accepted answer or a refusal.
-
-    Raises:
-        ServiceError: 422 for an abstention when the client asked for an error; 400 for an answer that does not fit the
-            form.
-    """
+    """The accepted answer or a refusal. Raises ServiceError 422 for an abstention when the client asked for an error,
+    400 for an answer that does not fit the form."""
     selected = answer.candidate if answer.decision == "accept" or on_abstain == "best" else None
     if selected is None:
         words = f"No answer can be trusted: {answer.reason}."

@@ -64,10 +64,10 @@ def _test_problems(bundle: Bundle) -> list[Problem]:
 
 def options_body(bundle: Bundle, *, num_problems: int) -> OptionsBody:
     """Body of ``/v1/options``; ``num_problems`` is the number of sample problems."""
-    policy = bundle.policies[bundle.tasks[0]]
+    policy = bundle.policy
     return OptionsBody(
         tasks=list(bundle.tasks),
-        policies={name: run.served(own).to_json() for run in bundle.runs for name, own in run.policies.items()},
+        policies={run.tasks[0]: run.served(run.policy).to_json() for run in bundle.runs},
         named_policies={
             name: changes.model_dump(by_alias=True, exclude_unset=True) for name, changes in bundle.profiles.items()
         },

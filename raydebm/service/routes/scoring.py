@@ -7,7 +7,7 @@ As for sampled candidates, a text's answer is separated from its thinking. A tex
 import asyncio
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -22,24 +22,9 @@ from raydebm.generators.requests import CHARS_PER_TOKEN
 from raydebm.identity import content_id
 from raydebm.records import Candidate, Problem, ScoredCandidate, Violation
 from raydebm.service.core import NO_ANSWER, Activity, Judges, ProblemBody, TriageService, read_problem, run_of
-from raydebm.service.routes.bodies import (
-    MODEL_PREFIX,
-    Usage,
-    candidate_body,
-    merged_overrides,
-    parse_model,
-)
+from raydebm.service.routes.bodies import MODEL_PREFIX, Usage, candidate_body, merged_overrides, parse_model
 from raydebm.service.routes.openapi import examples_of
-from raydebm.service.settings import (
-    MAX_DEADLINE_MS,
-    Body,
-    Bundle,
-    Finite,
-    NotNegative,
-    Overrides,
-    Text,
-    writable,
-)
+from raydebm.service.settings import MAX_DEADLINE_MS, Body, Bundle, Finite, NotNegative, Overrides, Text, writable
 from raydebm.service.store.record import Judged
 
 T = TypeVar("T")
@@ -132,11 +117,7 @@ class ScoreResponse(BaseModel):
 async def get_scores(
     service: TriageService, request: ScoreRequest, *, request_id: str, received: float | None = None
 ) -> ScoreResponse:
-    """Scores of one request.
-
-    Raises:
-        ServiceError: the request is wrong, or a part fails; 504 at the deadline.
-    """
+    """Scores of one request. Raises ServiceError if it is wrong, or a part fails; 504 at the deadline."""
     limits_s = [service.bundle.max_deadline_s, request.deadline_ms and request.deadline_ms / 1000]
     most_s = min((limit for limit in limits_s if limit is not None), default=None)
     work = scored_texts(service, request.problem, request.candidates, task_name=request.task, lambda_=request.lambda_)
@@ -160,18 +141,14 @@ async def scored_texts(
     task_name: str | None,
     lambda_: float | None,
 ) -> tuple[Bundle, list[ScoreItem]]:
-    """The run of the task, and each text checked and scored, in order.
-
-    Raises:
-        ServiceError: the task is unknown or cannot read the problem, texts are too long, or a part fails.
-    """
+    """The run of the task, and each text checked and scored, in order. Raises ServiceError."""
     longest = max(map(len, texts))
     if longest > service.bundle.max_candidate_chars:
         message = f"a text has {longest} characters; at most {service.bundle.max_candidate_chars} are accepted"
         raise ServiceError(message, 413, "text_too_long", "candidates")
-    bundle, task, problem = read_problem(service.bundle, task_name, given)
+    bundle, _, problem = read_problem(service.bundle, task_name, given)
     check_tokens(sum(len(problem.prompt) + len(text) for text in texts), bundle.max_score_tokens)
-    policy = bundle.policies[task.name]
+    policy = bundle.policy
     pool = await _judged(service, bundle, problem, texts)
     confidence = {} if policy.posterior is None else confidences(policy.posterior.beliefs(pool))
     items = []
@@ -359,14 +336,10 @@ class RewardResponse(BaseModel):
 async def get_rewards(
     service: TriageService, request: RewardRequest, settings: RewardSettings, *, received: float | None = None
 ) -> RewardResponse:
-    """Rewards in the order of the queries. Responses to the same prompt are scored in one call.
-
-    Raises:
-        ServiceError: a wrong request; 413 for too many tokens; 503 for a response that could not be checked or scored,
-            which a trainer would learn to be bad; 504 at the deadline.
-    """
+    """Rewards in the order of the queries. Responses to the same prompt are scored in one call. Raises ServiceError,
+    503 for a response that could not be checked or scored, which a trainer would learn to be bad."""
     bundle = run_of(service.bundle, settings.task)
-    policy = bundle.policies[bundle.tasks[0]]
+    policy = bundle.policy
     if settings.reward == "log_odds" and policy.posterior is None:
         message = (
             f"task {bundle.tasks[0]!r} has no fitted posterior, so no log-odds; run `raydebm calibrate` on its run"
@@ -374,9 +347,9 @@ async def get_rewards(
         raise ServiceError(message, 400, "no_posterior", "reward")
     texts = [query.removeprefix(prompt) for query, prompt in zip(request.query, request.prompts, strict=True)]
     check_tokens(sum(map(len, [*request.prompts, *texts])), bundle.max_score_tokens, "query")
-    by_prompt: dict[str, list[int]] = {}
+    by_prompt: defaultdict[str, list[int]] = defaultdict(list)
     for place, prompt in enumerate(request.prompts):
-        by_prompt.setdefault(prompt, []).append(place)
+        by_prompt[prompt].append(place)
     scored: dict[int, ScoreItem] = {}
     slots = asyncio.Semaphore(MAX_PARALLEL)
 
@@ -443,30 +416,18 @@ def scoring_routes(service: TriageService) -> APIRouter:
     def arrival(request: Request) -> dict[str, Any]:
         return {"request_id": request.state.request_id, "received": request.state.received}
 
-    @router.post(
-        "/v1/score",
-        summary="Score candidates",
-        openapi_extra=examples_of("score", service.bundle),
-    )
+    @router.post("/v1/score", summary="Score candidates", openapi_extra=examples_of("score", service.bundle))
     async def score(body: ScoreRequest, request: Request) -> ScoreResponse:
         """Energies of given candidates. `score` = -energy: higher is better."""
         return await get_scores(service, body, **arrival(request))
 
-    @router.post(
-        "/v1/rerank",
-        summary="Rerank documents",
-        openapi_extra=examples_of("rerank", service.bundle),
-    )
+    @router.post("/v1/rerank", summary="Rerank documents", openapi_extra=examples_of("rerank", service.bundle))
     @router.post("/v2/rerank", include_in_schema=False)  # Cohere's client
     async def rerank_route(body: RerankRequest, request: Request) -> RerankResponse:
         """Documents in the order of their `relevance_score`, which is -energy: higher is better; not a probability."""
         return await rerank(service, body, **arrival(request))
 
-    @router.post(
-        "/get_reward",
-        summary="Compute rewards",
-        openapi_extra=examples_of("rewards", service.bundle),
-    )
+    @router.post("/get_reward", summary="Compute rewards", openapi_extra=examples_of("rewards", service.bundle))
     async def get_reward(
         body: RewardRequest, request: Request, settings: Annotated[RewardSettings, Query()]
     ) -> RewardResponse:

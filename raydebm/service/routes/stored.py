@@ -6,9 +6,11 @@ block, so they run in threads of their own, with bounded queues. A report is ans
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -18,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, Field, StrictBool
 from scipy.stats import binomtest
 
 from raydebm.decision.guarantee.watch import ErrorWatch, suspension_of
+from raydebm.decision.policy import policy_id
 from raydebm.decision.rules import beliefs_about
 from raydebm.errors import OverloadedError, ServiceError
 from raydebm.records import Candidate
@@ -53,7 +56,6 @@ RECENT = timedelta(minutes=10)
 """Decisions newer than this may still wait in this replica's writer."""
 MAX_LIMIT = 200
 MAX_POLICIES = 50
-_LN10 = 2.302585092994046
 _OF_DECISION = {"record_id", "task", "policy_id", "decision", "selected", "problem_key"}
 """Fields that a report copies from its decision."""
 EXAMPLES = {
@@ -317,13 +319,11 @@ def exact_interval(successes: int, trials: int) -> tuple[float | None, float | N
 
 def _claim_body(claim: Claim, watch: ErrorWatch) -> ClaimBody:
     return ClaimBody(
-        max_error=claim.max_error,
-        delta=claim.delta,
-        by=None if claim.by is None else list(claim.by),
+        **asdict(claim),
         outcomes=watch.num,
         wrong=watch.num_wrong,
-        log10_wealth=watch.log_wealth / _LN10,
-        log10_alarm=watch.log_alarm / _LN10,
+        log10_wealth=watch.log_wealth / math.log(10),
+        log10_alarm=watch.log_alarm / math.log(10),
         suspended=watch.alarmed,
         reason=suspension_of(watch),
     )
@@ -389,7 +389,7 @@ class RecordsDesk:
                 message = f"there is no stored decision {record_id!r}; it may be too old to be kept, or not written yet"
                 raise ServiceError(message, 404, "unknown_record", "record_id")
             history = self._reader.outcomes.history(record_id)
-            return stored_decision(record, history, suspended=self._monitor.suspended(record.policy))
+            return stored_decision(record, history, suspended=self._monitor.suspension(policy_id(record.policy)))
 
         return await self._read(read)
 
@@ -412,12 +412,7 @@ class RecordsDesk:
         return await self._in_thread(read)
 
     async def report(self, record_id: str, body: OutcomeRequest, *, key: str | None = None) -> OutcomeReceipt:
-        """Store a report of the key with this name. Returns once it is stored.
-
-        Raises:
-            ServiceError: 404 for an unknown decision; 422 if the report contradicts itself, or its answer cannot be
-                parsed; 409 after ``MAX_REPORTS`` reports; 503 if it cannot be stored now.
-        """
+        """Store a report of the key with this name. Returns once it is stored; raises ServiceError if it is not."""
         decision = await self._in_thread(lambda: self._decision(record_id))
         if body.correct and decision.selected is None:
             message = "nothing was selected in this decision, so no answer can be right; report `correct: false`"
@@ -533,14 +528,8 @@ def may_see_decisions(request: Request) -> None:
 
 
 def check_reporter(request: Request, name: str, watched: Collection[str]) -> None:
-    """Check that the caller may report under this name. Without keys, and with keys from the environment, anyone may.
-
-    Args:
-        watched: names whose reports are bet on (``auditors``).
-
-    Raises:
-        ServiceError: 403, the name is watched or reserved, and the key does not list it.
-    """
+    """Raise ServiceError 403 for a name that is watched (its reports are bet on) or reserved, unless the key lists it.
+    Without keys, and with keys from the environment, anyone may report by any name."""
     caller, keyring = request.state.caller, request.state.keyring
     if caller is None or caller.reports_as is None or name in caller.reports_as:
         return
@@ -553,32 +542,21 @@ def check_reporter(request: Request, name: str, watched: Collection[str]) -> Non
 
 
 def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) -> APIRouter:
-    """Args:
-    desk: the stored decisions. None if the service stores none; every route then answers 404.
-    watched: names whose reports are bet on.
-    """
-    router = APIRouter(dependencies=[Depends(may_see_decisions)])
+    """Routes of stored decisions, which answer 404 without any, and of outcomes; ``watched`` names are bet on."""
+    router = APIRouter(dependencies=[Depends(may_see_decisions)], responses=NOT_ALLOWED)
 
     def here() -> RecordsDesk:
         if desk is None:
             raise ServiceError("this service stores no decisions; set `records.folder`", 404, "no_records")
         return desk
 
-    @router.get(
-        "/v1/decisions",
-        tags=["decisions"],
-        summary="List stored decisions",
-        responses=NOT_ALLOWED,
-    )
+    @router.get("/v1/decisions", tags=["decisions"], summary="List stored decisions")
     async def page(query: Annotated[ListQuery, Query()]) -> DecisionList:
         """Stored decisions that pass a filter, sorted, a page at a time."""
         return await here().page(query)
 
     @router.get(
-        "/v1/decisions/{record_id}",
-        tags=["decisions"],
-        summary="Show a stored decision",
-        responses=NOT_ALLOWED,
+        "/v1/decisions/{record_id}", tags=["decisions"], summary="Show a stored decision", responses=NOT_ALLOWED
     )
     async def one(record_id: str) -> StoredDecision:
         """Everything about one stored decision: problem, passes with feedback, candidates, settings, versions."""
@@ -588,7 +566,7 @@ def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) ->
         "/v1/decisions/{record_id}/outcome",
         tags=["outcomes"],
         summary="Report an outcome",
-        responses={**NOT_ALLOWED, 409: {"model": ErrorBody, "description": "Too many reports about this decision."}},
+        responses={409: {"model": ErrorBody, "description": "Too many reports about this decision."}},
         openapi_extra=named_examples(EXAMPLES),
     )
     async def report(record_id: str, body: OutcomeRequest, request: Request) -> OutcomeReceipt:
@@ -601,12 +579,7 @@ def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) ->
         key = None if request.state.caller is None else request.state.caller.name
         return await here().report(record_id, body, key=key)
 
-    @router.get(
-        "/v1/outcomes",
-        tags=["outcomes"],
-        summary="Show live accuracy",
-        responses=NOT_ALLOWED,
-    )
+    @router.get("/v1/outcomes", tags=["outcomes"], summary="Show live accuracy")
     async def figures() -> OutcomeFigures:
         """Coverage, live accuracy and the test of the promised error rate, by policy."""
         return await here().figures()

@@ -39,8 +39,6 @@ log = logging.getLogger(__name__)
 
 DONE = "data: [DONE]\n\n"
 PROGRESS_EVENT = "raydebm.progress"
-RESULT_EVENT = "raydebm.result"
-ERROR_EVENT = "raydebm.error"
 KEEP_ALIVE = ": keep-alive\n\n"
 KEEP_ALIVE_S = 15.0
 """Seconds without an event until a comment is sent, because proxies close idle connections."""
@@ -96,13 +94,9 @@ async def request_events(
     opening: str = "",
     ending: str = DONE,
 ) -> AsyncGenerator[str, None]:
-    """Run one request and yield its events. Closing the generator cancels the work upstream.
-
-    Args:
-        named: progress as named events. Default: as comments, because OpenAI's client parses every event as a chunk.
-        opening: events before the work begins.
-        ending: end of the stream.
-    """
+    """Run one request and yield its events: opening, progress, answer or failure, ending. Closing the generator cancels
+    the work upstream. Progress that is not ``named`` is comments, because OpenAI's client parses every event as a
+    chunk."""
     coming: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
     work = asyncio.create_task(service.triage(context, _Progress(context, coming.put_nowait)))
     work.add_done_callback(lambda _: coming.put_nowait(None))
@@ -110,8 +104,10 @@ async def request_events(
         if opening:
             yield opening
         while (facts := await coming.get()) is not None:
-            text = json.dumps(facts, ensure_ascii=False)
-            yield f"event: {PROGRESS_EVENT}\ndata: {text}\n\n" if named else f": {PROGRESS_EVENT} {text}\n\n"
+            if named:
+                yield event_text(facts, PROGRESS_EVENT)
+            else:
+                yield f": {PROGRESS_EVENT} {json.dumps(facts, ensure_ascii=False)}\n\n"
         for text in await answered(triage_answer(await work)):
             yield text
     except RaydebmError as error:
@@ -201,7 +197,7 @@ def triage_routes(service: TriageService) -> APIRouter:
     router = APIRouter(tags=["triage"])
 
     async def result(answer: TriageResponse) -> list[str]:
-        return [event_text(answer.model_dump(mode="json"), RESULT_EVENT)]
+        return [event_text(answer.model_dump(mode="json"), "raydebm.result")]
 
     @router.post(
         "/v1/triage",
@@ -228,7 +224,7 @@ def triage_routes(service: TriageService) -> APIRouter:
         if not body.stream:
             answer = triage_answer(await service.triage(context))
             return Response(answer.model_dump_json(), media_type="application/json")
-        failed = partial(event_text, name=ERROR_EVENT)
+        failed = partial(event_text, name="raydebm.error")
         return EventStream(request_events(service, context, answered=result, failed=failed, named=True))
 
     return router

@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from raydebm.decision.guarantee.watch import ErrorWatch, suspension_of
-from raydebm.decision.policy import Policy, policy_id
 from raydebm.identity import content_id
 from raydebm.run.codec import Codec
 from raydebm.service.store.parquet_folder import OUTCOME_FILES, UNREADABLE, FolderReader, FolderWriter
@@ -152,11 +151,7 @@ class OutcomeLog:
         return [f"{first + place:016x}{uuid.uuid4().hex[:8]}" for place in range(num)], now.astimezone(UTC)
 
     def append(self, reports: Sequence[ReportedOutcome]) -> None:
-        """Store reports; they are on the disk, or in the remote store, when this returns.
-
-        Raises:
-            OSError: they could not be written; none of them is stored.
-        """
+        """Store reports; they are on the disk, or in the remote store, when this returns. On OSError none is stored."""
         rows = [_CODEC.row(report) for report in reports]
         times = [microseconds(report.time) for report in reports]
         self._writer.append(pa.Table.from_pylist(rows, schema=OUTCOMES), min(times), max(times))
@@ -199,6 +194,10 @@ class Claim:
     by: tuple[str, ...] | None = None
     """Reporters that count. Default: all."""
 
+    def new_watch(self) -> ErrorWatch:
+        """The watch before any outcome."""
+        return ErrorWatch(alpha=self.max_error, delta=self.delta)
+
 
 class ClaimMonitor:
     """Watch the guarantees of one service. Thread-safe."""
@@ -211,20 +210,16 @@ class ClaimMonitor:
         clock: Callable[[], float] = time.monotonic,
         on_change: Callable[[str, ErrorWatch], None] = lambda policy, watch: None,
     ) -> None:
-        """Args:
-        on_change: callback for every watch after each update.
-        """
+        """``on_change`` is called for every watch after each update."""
         self.outcomes, self._clock, self._on_change = outcomes, clock, on_change
         self.claims = dict(claims)
-        self._watches = {
-            name: ErrorWatch(alpha=claim.max_error, delta=claim.delta) for name, claim in self.claims.items()
-        }
+        self._watches = {name: claim.new_watch() for name, claim in self.claims.items()}
         self._looked_at: float | None = None
         self._refreshing = threading.Lock()
 
     def suspension(self, policy: str) -> str | None:
-        """Reason why the policy's guarantee is suspended, from outcomes at most ``REFRESH_S`` old while requests
-        arrive; None if it is in force, does not exist, or was not compared with the outcomes yet.
+        """Reason why the guarantee of the policy with this id is suspended, from outcomes at most ``REFRESH_S`` old
+        while requests arrive; None if it is in force, does not exist, or was not compared with the outcomes yet.
 
         Never blocks: updates run in a separate thread and count for later requests.
         """
@@ -233,11 +228,6 @@ class ClaimMonitor:
             self._looked_at = now
             threading.Thread(target=self.look, name="raydebm-claims", daemon=True).start()
         return suspension_of(self._watches[policy]) if policy in self.claims else None
-
-    def suspended(self, policy: Policy) -> str | None:
-        """Reason why a policy's guarantee is suspended."""
-        reason = self.suspension(policy_id(policy))
-        return None if policy.guarantee is None else reason
 
     def take_over(self, earlier: "ClaimMonitor | None") -> None:
         """Copy an earlier monitor's state of equal guarantees, so that suspensions survive while the outcomes cannot be
@@ -257,19 +247,15 @@ class ClaimMonitor:
         return [f"the promise of policy {name} is suspended: {why}" for name, why in suspensions.items() if why]
 
     def refresh(self) -> None:
-        """Update from the outcomes now. Blocks.
-
-        Raises:
-            OSError: they cannot be read; the state is unchanged.
-        """
+        """Update from the outcomes now. Blocks. If they cannot be read, it raises OSError and the state is
+        unchanged."""
         with self._refreshing:
             self._looked_at = self._clock()
             if not self.claims:
                 return
             lines = self.outcomes.lines()
             for policy, claim in self.claims.items():
-                fresh = ErrorWatch(alpha=claim.max_error, delta=claim.delta)
-                watch = fresh.after_all(errors_of(lines, policy, by=claim.by))
+                watch = claim.new_watch().after_all(errors_of(lines, policy, by=claim.by))
                 if watch.alarmed and not self._watches[policy].alarmed:
                     facts = {"policy": policy, "reason": suspension_of(watch)}
                     log.warning("claim suspended", extra={"facts": facts})

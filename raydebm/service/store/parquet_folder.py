@@ -65,11 +65,7 @@ def file_name(
 
 
 def record_files(root: str, *, kind: str = DECISION_FILES) -> list[RecordFile]:
-    """The folder's files of one kind, oldest first; [] if the folder does not exist.
-
-    Raises:
-        PoolError: it is a file.
-    """
+    """The folder's files of one kind, oldest first; [] if the folder does not exist. Raises PoolError for a file."""
     files = []
     for info in Folder(root).files():
         match = _NAME.fullmatch(info.base_name)
@@ -92,10 +88,7 @@ class FolderWriter:
         max_days: float | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Args:
-        max_mb: total size beyond which the oldest files of this kind are removed. Default: no limit.
-        max_days: age of the last row at which files are removed. Default: no limit.
-        """
+        """``tidy`` removes files whose last row is older than ``max_days``, and the oldest ones beyond ``max_mb``."""
         self.root, self._kind = root, kind
         self._max_mb, self._max_days, self._clock = max_mb, max_days, clock
         self._writer = uuid.uuid4().hex[:12]
@@ -106,11 +99,7 @@ class FolderWriter:
         self._last_tidy: float | None = None
 
     def append(self, table: pa.Table, first_us: int, last_us: int) -> None:
-        """Write one file; it is complete when this returns.
-
-        Raises:
-            OSError: it could not be written; nothing of it is left.
-        """
+        """Write one file; it is complete when this returns. On OSError nothing of it is left."""
         self._own[0].append(self._save(table, first_us, last_us, level=0))
 
     def _save(self, table: pa.Table, first_us: int, last_us: int, *, level: int) -> RecordFile:
@@ -173,10 +162,7 @@ class FolderReader:
     def __init__(
         self, root: str, schema: pa.Schema, kept: pa.Schema, *, row_id: str, kind: str = DECISION_FILES
     ) -> None:
-        """Args:
-        schema: schema of the files; columns missing in older files are null.
-        row_id: column with the id of a row.
-        """
+        """Columns of ``schema`` that older files lack are null; ``row_id`` is the column with the id of a row."""
         self.root, self._schema, self._kept, self._kind = root, schema, kept, kind
         self._id = row_id
         self._filesystem, self._path = filesystem_of(root)
@@ -234,10 +220,10 @@ class FolderReader:
 
     def batches(
         self,
-        *,
-        where: ds.Expression | None = None,
         first_us: int | None = None,
         last_us: int | None = None,
+        *,
+        where: ds.Expression | None = None,
         batch_size: int = 64,
     ) -> Iterator[pa.RecordBatch]:
         """Whole rows that pass, oldest file first, each once, regardless of concurrent merges and removals."""
@@ -260,12 +246,8 @@ class FolderReader:
     def _scan(
         self, file: RecordFile, columns: Sequence[str], *, where: ds.Expression | None = None, batch_size: int = 2**16
     ) -> Iterator[pa.RecordBatch]:
-        """Batches of one file up to the first damage.
-
-        Raises:
-            FileNotFoundError: it is gone.
-            OSError: the disk or the network does not answer.
-        """
+        """Batches of one file up to the first damage. Raises OSError if the file is gone, or the disk or the network
+        does not answer."""
         path = f"{self._path}/{file.name}"
         try:
             dataset = ds.dataset([path], schema=self._schema, format="parquet", filesystem=self._filesystem)

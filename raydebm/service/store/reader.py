@@ -37,7 +37,6 @@ T = TypeVar("T")
 SortKey = Literal[
     "time", "sigma", "confidence", "signal", "mu", "energy", "penalty", "cost_usd", "latency_ms", "num_candidates"
 ]
-NO_OUTCOME = "none"
 _EARLIEST, _LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
 
 
@@ -139,7 +138,7 @@ class DecisionReader:
         """One decision's row of a list; None if it does not exist."""
         where = _exactly(record_id)
         rows = [] if where is None else self.table(LISTED.names, where).to_pylist()
-        return next(_summaries(row for row in rows if row["record_id"] == record_id), None)
+        return next((row for row in _summaries(rows) if row.record_id == record_id), None)
 
     def table(self, columns: Sequence[str], where: Filter | None = None) -> pa.Table:
         """Columns ``LISTED`` of all decisions that pass, unordered; answers and reasons cut to 200 characters."""
@@ -148,7 +147,7 @@ class DecisionReader:
         if (expression := where.expression()) is not None:
             lines = lines.filter(expression)
         lines = lines.append_column(LISTED.field("outcome"), self.outcomes.outcome_column(lines["record_id"]))
-        if where.outcome == NO_OUTCOME:
+        if where.outcome == "none":
             lines = lines.filter(pc.is_null(lines["outcome"]))
         elif where.outcome is not None:
             lines = lines.filter(pc.equal(lines["outcome"], where.outcome))
@@ -157,18 +156,14 @@ class DecisionReader:
     def get(self, record_id: str) -> DecisionRecord | None:
         """One whole decision; None if it does not exist."""
         where = _exactly(record_id)
-        if where is None:
-            return None
-        return next((record for record in self.records(where) if record.record_id == record_id), None)
+        records = () if where is None else self.records(where)
+        return next((record for record in records if record.record_id == record_id), None)
 
     def records(self, where: Filter | None = None, *, batch_size: int = 64) -> Iterator[DecisionRecord]:
         """Whole decisions that pass, oldest file first, a few at a time in memory."""
         where = where or Filter()
         wanted = None if where.outcome is None else set(self.table(["record_id"], where)["record_id"].to_pylist())
-        first_us, last_us = where.span_us
-        for batch in self._folder.batches(
-            where=where.expression(), first_us=first_us, last_us=last_us, batch_size=batch_size
-        ):
+        for batch in self._folder.batches(*where.span_us, where=where.expression(), batch_size=batch_size):
             for row in batch.to_pylist():
                 if wanted is not None and row["record_id"] not in wanted:
                     continue

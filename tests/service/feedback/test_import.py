@@ -10,6 +10,7 @@ from raydebm.config import parse_recipe
 from raydebm.errors import ConfigError, PoolError
 from raydebm.pipeline.runner import Pipeline
 from raydebm.records import Label, Problem, Verdict
+from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import current_manifest
 from raydebm.service.feedback import CONTRADICTION, labelled_decisions, merged, write_run
 from raydebm.tasks import get_task
@@ -119,16 +120,15 @@ def pairs():
 def imported(stored, pairs, tmp_path):
     def run(*others, **options):
         values = {"recipe": parse_recipe(RECIPE), "out": str(tmp_path / "out"), "test_frac": 0.2, "seed": 0}
-        summary = write_run(labelled(stored(*pairs, *others)), **(values | options))
-        return summary, Pipeline(recipe=parse_recipe(json.loads((tmp_path / "out" / "recipe.json").read_text()))).run
+        made = write_run(labelled(stored(*pairs, *others)), **(values | options))
+        return made, RunDir(values["out"])
 
     return run
 
 
 def test_tables_hold_problems_candidates_labels_and_gold(imported):
-    summary, run = imported()
-    assert (summary.decisions, summary.problems, summary.test_problems, summary.with_gold) == (10, 10, 2, 10)
-    assert summary.verdicts == {"correct": 10, "incorrect": 10, "unlabeled": 0}
+    made, run = imported()
+    assert (made.decisions, len(made.problems), len(made.test), len(made.golds)) == (10, 10, 2, 10)
     problems = run.problems()
     assert {row.problem.prompt for row in problems} == {f"What is {index} plus 2?" for index in range(10)}
     assert sorted(row.split for row in problems) == ["test"] * 2 + ["train"] * 8
@@ -161,8 +161,8 @@ def test_other_settings_do_not_overwrite_what_was_imported(imported, tmp_path):
 
 def test_problems_that_clients_named_alike_stay_apart(imported):
     problem = Problem(task="gsm8k", problem_id="p0", prompt="What is 40 plus 2?")
-    summary, run = imported((sums(0, ["42", "7"], problem=problem), [(True, "ada", None)]))
-    assert (summary.problems, summary.candidates) == (11, 22)
+    made, run = imported((sums(0, ["42", "7"], problem=problem), [(True, "ada", None)]))
+    assert (len(made.problems), len(made.candidates)) == (11, 22)
     labels = run.labels()
     assert len({label.problem_id for label in labels}) == 11
 
@@ -174,8 +174,8 @@ def test_what_the_ensemble_read_is_the_problem(imported):
 
 
 def test_contradictory_decisions_are_left_out_and_counted(imported):
-    summary, _ = imported((sums(11, ["13", "7"]), [(True, "ada", "7")]))
-    assert (summary.decisions, summary.contradictory, summary.problems) == (11, 1, 10)
+    made, _ = imported((sums(11, ["13", "7"]), [(True, "ada", "7")]))
+    assert (made.decisions, made.contradictory, len(made.problems)) == (11, 1, 10)
 
 
 def test_two_decisions_about_one_candidate_agree_or_leave_it_unlabelled():
@@ -211,7 +211,8 @@ def test_the_command_reads_the_recipe_beside_the_records(stored, pairs, tmp_path
     (tmp_path / "run" / "recipe.json").write_text(json.dumps(RECIPE))
     done = raydebm("import-decisions", reader.root, "--out", tmp_path / "out", "--by", "ada")
     assert done.returncode == 0, done.stderr
-    assert "10 decisions with an outcome: 10 problems (2 for testing, 10 with a correct answer)" in done.stdout
+    assert "10 decisions with an outcome: 10 problems (2 for testing, 10 with a correct answer), " in done.stdout
+    assert "20 candidates (10 correct, 10 incorrect, 0 unlabeled)" in done.stdout
     assert (tmp_path / "out" / "labels" / "manifest.json").exists()
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.errors import ServiceError
-from raydebm.service.core import transcript, weave
+from raydebm.service.core import weave
 from raydebm.service.routes.bodies import ChatMessage, read_conversation
 
 
@@ -48,16 +48,6 @@ def test_what_follows_the_last_user_message_is_ignored_and_counted():
 def test_what_cannot_be_read_is_refused(messages, words):
     with pytest.raises(ServiceError, match=words):
         read_conversation(messages)
-
-
-def test_the_ensemble_reads_the_turns_and_no_system_message():
-    turns = [
-        {"role": "system", "content": "s"},
-        {"role": "user", "content": "a"},
-        {"role": "assistant", "content": "b"},
-    ]
-    assert transcript(turns, "c") == "user: a\n\nassistant: b\n\nuser: c"
-    assert transcript(turns[:1], "c") == "c"
 
 
 @given(

@@ -15,7 +15,7 @@ def test_a_complete_run_gives_everything(write_run):
     bundle = load_bundle(AppArgs(run_dir=write_run(policy=Policy(theta_sigma=0.1))))
     assert bundle.tasks == ("knights_knaves",)
     assert bundle.generators == ("ada", "bo")
-    assert bundle.policies["knights_knaves"].theta_sigma == 0.1
+    assert bundle.policy.theta_sigma == 0.1
     assert bundle.checkpoint.endswith("/scorer")
     assert bundle.versions["backbone"] == "embedded:encoder-mini"
 
@@ -45,7 +45,7 @@ def test_candidates_are_read_as_the_ensemble_was_trained(write_run, noted, expec
 def test_another_policy_file_can_be_served(write_run, tmp_path):
     file = tmp_path / "mine.json"
     file.write_text(json.dumps(Policy(lambda_=3.0).to_json()))
-    assert load_bundle(AppArgs(run_dir=write_run(), policy=str(file))).policies["knights_knaves"].lambda_ == 3.0
+    assert load_bundle(AppArgs(run_dir=write_run(), policy=str(file))).policy.lambda_ == 3.0
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_every_run_keeps_its_policy_adapters_and_generators(two_runs):
     gateway = load_gateway(two_runs())
 
     assert gateway.tasks == ("knights_knaves", "gsm8k")
-    assert [run.policies[name].theta_sigma for run, name in zip(gateway.runs, gateway.tasks, strict=True)] == [0.8, 0.5]
+    assert [run.policy.theta_sigma for run in gateway.runs] == [0.8, 0.5]
     assert gateway.of("knights_knaves").checkpoint_ref != gateway.of("gsm8k").checkpoint_ref
     assert (gateway.of("gsm8k").generators, gateway.all_generators) == (("ada",), ("ada", "bo"))
 

@@ -317,7 +317,7 @@ def test_a_decision_whose_damaged_text_is_no_json_is_left_out(stored, monkeypatc
     records = [made(index) for index in range(3)]
     reader, rows = stored(records), [record_row(record) for record in records]
     broken = pa.RecordBatch.from_pylist([rows[0], {**rows[1], "record_json": text}, rows[2]], schema=DECISIONS)
-    monkeypatch.setattr(reader._folder, "batches", lambda **options: iter([broken]))
+    monkeypatch.setattr(reader._folder, "batches", lambda *span, **options: iter([broken]))
 
     whole = [records[0].record_id, records[2].record_id]
     assert [record.record_id for record in reader.records()] == whole

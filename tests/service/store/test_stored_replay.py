@@ -120,7 +120,10 @@ def test_every_decision_can_be_written_to_a_file(replayed, tmp_path):
         (["--since", "yesterday"], "--since must be a time such as"),
         (["--until", "2026-05-01T12:00:30"], "--until needs a time zone, such as 2026-05-01T12:00:30Z"),
         (["--task", "other"], "no stored decision in"),
-        (["--policy", "/nowhere.json"], "policy file '/nowhere.json' cannot be read"),
+        (
+            ["--policy", "/nowhere.json"],
+            "'/nowhere.json' does not exist; give a file, or leave --policy out",
+        ),
         (["--labels", "/nowhere.jsonl"], "does not exist"),
         (["--out", "again.parquet"], "--out must end in .jsonl"),
     ],
