@@ -153,12 +153,13 @@ def gold_maker(task: object) -> GoldFromAnswer | None:
     return task if isinstance(task, GoldFromAnswer) and getattr(task, "labels_by_gold", True) else None
 
 
-def required_field(row: Mapping[str, Any], name: str, where: str) -> Any:
-    """A field of a data row.
+def required_field(row: Mapping[str, Any], name: str, where: str, *other_names: str) -> Any:
+    """A field of a data row, or the first other name that it has.
 
     Raises:
-        TaskDataError: the row has no such field; the message names both.
+        TaskDataError: the row has none of them; the message names row and field.
     """
-    if name not in row:
-        raise TaskDataError(f"{where}: field {name!r} is missing; found {', '.join(sorted(row)) or 'no fields'}")
-    return row[name]
+    for known in (name, *other_names):
+        if known in row:
+            return row[known]
+    raise TaskDataError(f"{where}: field {name!r} is missing; found {', '.join(sorted(row)) or 'no fields'}")

@@ -23,14 +23,9 @@ TASK = "math500"
 HUB_DATASET = "HuggingFaceH4/MATH-500"
 HUB_TRAIN_DATASET = "EleutherAI/hendrycks_math"
 SUBJECTS = (
-    "algebra",
-    "counting_and_probability",
-    "geometry",
-    "intermediate_algebra",
-    "number_theory",
-    "prealgebra",
+    "algebra", "counting_and_probability", "geometry", "intermediate_algebra", "number_theory", "prealgebra",
     "precalculus",
-)
+)  # fmt: skip
 """Configurations of the data set with the training problems."""
 
 _FILES = {
@@ -45,9 +40,7 @@ class Math500(ReferenceTask):
     r"""The task. An answer is the LaTeX text inside the box, such as ``\frac{1}{2}`` or ``(3, 4]``."""
 
     name: ClassVar[str] = TASK
-    defaults: ClassVar[TaskDefaults] = TaskDefaults(
-        max_length=8192, batch_size=32, patience=2, learning_rate=5e-5, lambda_=1.0, max_tokens=2048
-    )
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(max_length=8192, batch_size=32, patience=2, max_tokens=2048)
     instructions: ClassVar[str] = (
         "Solve the problem. Think step by step and check your work. "
         "Then end with the final answer alone in a box: \\boxed{42}"
@@ -65,15 +58,10 @@ class Math500(ReferenceTask):
         Rows with an empty reference answer are skipped (4 of the 7,474 recorded training problems), and, with a
         warning, those whose solution has no box.
         """
-        rows = ((where, row) for where, row in _rows(split, source) if not _is_without_reference(row, where))
-        return (self._pair(row, where) for where, row in rows)
+        return filter(None, (self._pair(row, where) for where, row in _rows(split, source)))
 
     def problem_from_text(self, text: str) -> Problem:
-        """The question as typed.
-
-        Raises:
-            TaskDataError: there is no question in the text.
-        """
+        """The question as typed."""
         return problem_of(typed_question(text, "a problem needs words or a formula"))
 
     def parse(self, problem: Problem, text: str) -> str | None:
@@ -100,63 +88,47 @@ class Math500(ReferenceTask):
             reason = f"{str(self.parse(problem, text))[:60]!r} against {gold.value['answer']!r}: {error}"
             return Judgement(verdict=Verdict.UNLABELED, reason=reason)
 
-    def _pair(self, row: Row, where: str) -> tuple[Problem, Gold]:
-        is_renamed = "question" not in row and "problem" in row
-        question = row["problem"] if is_renamed else required_field(row, "question", where)
+    def _pair(self, row: Row, where: str) -> tuple[Problem, Gold] | None:
+        reference = _reference(row, where)
+        if reference is None:
+            return None
         level = _LEVEL.search(str(row.get("level") or ""))
         problem = problem_of(
-            str(question),
+            str(required_field(row, "question", where, "problem")),
             level=level[0] if level else "",
             subject=str(row.get("subject") or row.get("type") or ""),
             source_id=source_id_of(row, "problem_id", "unique_id"),
         )
-        reference = _reference(row, where)
-        answer = None if reference is None else clean(reference)
+        answer = clean(reference)
         if answer is None:
             raise TaskDataError(
-                f"{where}: no reference answer in {str(reference)[-60:]!r}; give it as gold, answer or solution"
+                f"{where}: no reference answer in {reference[-60:]!r}; give it as gold, answer or solution"
             )
         return problem, self.gold_of(problem, answer)
 
 
 def problem_of(question: str, *, level: str = "", subject: str = "", source_id: str | None = None) -> Problem:
-    """Problem of a question; its id depends on the text alone. Its kind is subject and level, if the subject is known.
-
-    Args:
-        question: the text; surrounding whitespace is removed.
-        level: "1" to "5", or "" if unknown.
-        subject: name such as "Algebra", or "".
-        source_id: the problem's name in its source, which joins recorded pools.
-    """
+    """Problem of a question, with its level ("1" to "5") and subject if known; its kind is both."""
     difficulty = f"level {level}" if level else ""
     kind = ", ".join(filter(None, [subject, difficulty])) if subject else ""
     return question_of(TASK, question, difficulty=difficulty, kind=kind, subject=subject, source_id=source_id)
 
 
-def _is_without_reference(row: Row, where: str) -> bool:
-    """True if the row's reference is unknown: an empty field, and no solution, or one without a box."""
-    if any(row.get(name) not in (None, "") for name in ("gold", "answer")):
-        return False
-    if row.get("solution"):
-        is_unmarked = boxed(str(row["solution"])) is None
-        if is_unmarked:
-            _LOG.warning("%s: row passed over, its solution has no \\boxed{} to take the answer from", where)
-        return is_unmarked
-    return any(name in row for name in ("gold", "answer"))
-
-
 def _reference(row: Row, where: str) -> str | None:
+    """The reference answer; None for a row to pass over: an empty field and no solution, or one without a box."""
     for name in ("gold", "answer"):
         if row.get(name) not in (None, ""):
             return str(row[name])
-    return boxed(str(required_field(row, "solution", where)))
+    if not row.get("solution") and ("gold" in row or "answer" in row):
+        return None
+    reference = boxed(str(required_field(row, "solution", where)))
+    if reference is None:
+        _LOG.warning("%s: row passed over, its solution has no \\boxed{} to take the answer from", where)
+    return reference
 
 
 def _rows(split: str, source: str | None) -> Iterator[Located]:
     if source is None and split == "train":
-        advice = "give a local .jsonl file as the source"
-        return chain.from_iterable(
-            hub_rows(HUB_TRAIN_DATASET, subject, split=split, otherwise=advice) for subject in SUBJECTS
-        )
+        return chain.from_iterable(hub_rows(HUB_TRAIN_DATASET, subject, split=split) for subject in SUBJECTS)
     dataset = HUB_DATASET if split == "test" else HUB_TRAIN_DATASET
     return split_rows(split, source, dataset=dataset, names=_FILES[split])

@@ -54,9 +54,7 @@ class Musr(ReferenceTask):
     """The task. An answer is the number of a choice, from 1, as text: ``"2"``."""
 
     name: ClassVar[str] = TASK
-    defaults: ClassVar[TaskDefaults] = TaskDefaults(
-        max_length=4096, batch_size=8, patience=2, learning_rate=5e-5, lambda_=1.0, max_tokens=1024
-    )
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(max_length=4096, batch_size=8, patience=2)
     instructions: ClassVar[str] = (
         "Read the story and answer the question about it. The story does not state the answer: combine the facts that "
         "it gives, step by step, and weigh every choice. Then end with one last line that holds four hash signs and "
@@ -83,11 +81,7 @@ class Musr(ReferenceTask):
         return iter(pairs)
 
     def problem_from_text(self, text: str) -> Problem:
-        """Parse a story with its question and choices; the choices are the numbered lines at the end.
-
-        Raises:
-            TaskDataError: the text does not end in at least two numbered choices.
-        """
+        """Parse a story with its question and choices; the choices are the numbered lines at the end, at least two."""
         prompt = text.strip()
         choices = _choices_at_end(prompt)
         if len(choices) < 2:
@@ -104,7 +98,18 @@ class Musr(ReferenceTask):
         is named by its number, its letter, or its own words. A last line in free words must name one alone, or conclude
         with it.
         """
-        return _find_choice(text, problem.data["choices"])
+        texts = problem.data["choices"]
+        numbers = [str(number) for number in range(1, len(texts) + 1)]
+        labels = {**dict(zip(numbers, numbers, strict=True)), **dict(zip(ascii_uppercase, numbers, strict=False))}
+        choices = Choices(labels, dict(zip(texts, numbers, strict=True)))
+
+        def concluded(line: str) -> str | None:
+            """The only choice after the last "the most likely murderer is", "it was", "she would look in"; without such
+            a phrase the only one that the line names."""
+            *before, said = _CONCLUSION.split(line)
+            return single(choices.named_in(_RULED_OUT.sub("", said) if before else line))
+
+        return choices.find(text, in_free_words=concluded)
 
 
 def problem_of(narrative: str, question: str, choices: Sequence[str], *, source_id: str | None = None) -> Problem:
@@ -188,9 +193,7 @@ def _files(path: Path, split: str) -> tuple[list[Path], bool]:
 
 
 def _problem_and_gold(task: ReferenceTask, row: Row, where: str) -> tuple[Problem, Gold]:
-    narrative = (
-        row["context"] if "narrative" not in row and "context" in row else required_field(row, "narrative", where)
-    )
+    narrative = required_field(row, "narrative", where, "context")
     question = required_field(row, "question", where)
     choices = _read_choices(required_field(row, "choices", where), where)
     index = _read_index(required_field(row, "answer_index", where), len(choices), where)
@@ -225,23 +228,6 @@ def _read_index(value: Any, num_choices: int, where: str) -> int:
     if not 0 <= index < num_choices:
         raise TaskDataError(f"{where}: answer_index must be from 0 to {num_choices - 1}, got {value!r}")
     return index
-
-
-# Answers
-
-
-def _find_choice(text: str, texts: Sequence[str]) -> str | None:
-    numbers = [str(number) for number in range(1, len(texts) + 1)]
-    labels = {**dict(zip(numbers, numbers, strict=True)), **dict(zip(ascii_uppercase, numbers, strict=False))}
-    choices = Choices(labels, dict(zip(texts, numbers, strict=True)))
-
-    def concluded(line: str) -> str | None:
-        """The only choice after the last "the most likely murderer is", "it was", "she would look in"; without such a
-        phrase the only one that the line names."""
-        *before, said = _CONCLUSION.split(line)
-        return single(choices.named_in(_RULED_OUT.sub("", said) if before else line))
-
-    return choices.find(text, in_free_words=concluded)
 
 
 def _plain(text: str) -> str:

@@ -6,7 +6,7 @@ loaded. docs/paper.md has a row for each.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from raydebm.errors import TaskDataError
@@ -20,10 +20,6 @@ logger = logging.getLogger(__name__)
 Pair = tuple[Problem, Gold]
 
 
-def _all(pairs: Iterable[Pair], split: str) -> list[Pair]:
-    return list(pairs)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperData:
     """The paper's problems of one task."""
@@ -34,8 +30,8 @@ class PaperData:
     """Source for ``Task.load``. Default: the task's own."""
     whole: str | None = None
     """Source split that both are chosen from. Default: the split of the same name."""
-    choose: Callable[[Iterable[Pair], str], Sequence[Pair]] = _all
-    """Function that chooses a split's problems from those of the source."""
+    choose: Callable[[Iterable[Pair], str], list[Pair]] = lambda pairs, split: list(pairs)
+    """Function that chooses a split's problems from those of the source. Default: all."""
     digests: Mapping[str, str] = field(default_factory=dict)
     """Content id of the sorted problem ids, by split, if published data alone determines them."""
 
@@ -79,7 +75,7 @@ def load_paper_problems(task: Task, split: str, *, source: str | None = None, se
     if split not in data.counts:
         return list(task.load(split, source=source, seed=seed))
     pairs = task.load(data.whole or split, source=source or data.source, seed=seed)
-    chosen = list(data.choose(pairs, split))
+    chosen = data.choose(pairs, split)
     if split in data.digests:
         if content_id(sorted(problem.problem_id for problem, _ in chosen)) != data.digests[split]:
             raise TaskDataError(

@@ -78,7 +78,7 @@ def hub_rows(
     configuration: str | None = None,
     *,
     split: str | None = None,
-    otherwise: str = "give a local file as the source",
+    otherwise: str = "give a local .jsonl file as the source",
 ) -> Iterator[Located]:
     """Rows of a hub data set; without a split those of all splits, one after the other.
 
@@ -110,14 +110,15 @@ def _of_split(name: str, files: Sequence[Path]) -> Iterator[Located]:
     return ((f"{name} row {number}", row) for number, row in enumerate(rows))
 
 
-def local_file(source: str, names: Iterable[str], *, otherwise: str) -> Path:
-    """The file itself, or the first of the named files in a folder. Other files of the folder are assumed not to affect
-    the problems, unless the task names them through ``look_for``.
+def local_file(source: str, split: str, *, otherwise: str, names: Iterable[str] = JSON_LINES) -> Path:
+    """The file itself, or the split's file in a folder. Other files of the folder are assumed not to affect the
+    problems, unless the task names them through ``look_for``.
 
     Args:
         source: a file or a folder, also an ``embedded:`` one.
-        names: file names to look for in a folder, by preference.
+        split: the task's name of the split.
         otherwise: other possible sources, for the end of an error message.
+        names: file names to look for in a folder, by preference, with ``{split}`` for the split.
 
     Raises:
         TaskDataError: there is no such path, or the folder has none of the names.
@@ -125,7 +126,7 @@ def local_file(source: str, names: Iterable[str], *, otherwise: str) -> Path:
     path = local_path(source)
     if path.is_file():
         return path
-    names = list(names)
+    names = [name.format(split=split) for name in names]
     look_for(path, names)
     for name in names:
         if (path / name).is_file():
@@ -170,23 +171,16 @@ def split_rows(
 
     Args:
         split: the task's name of the split, already checked.
-        source: None or ``"hub:<name>"``, or a file, or a folder.
-        dataset: hub data set to use if ``source`` is None or ``"hub:"``.
+        source: None or ``"hub:"`` for ``dataset``, ``"hub:<name>"`` for another one, or a file or folder.
+        dataset: the task's data set on the hub.
         configuration: configuration of the hub data set.
-        names: file names to look for in a folder, with ``{split}`` for the split.
-
-    Raises:
-        TaskDataError: the data is missing or unreadable.
+        names: see ``local_file``.
     """
     on_hub = hub_name(source, dataset)
     if on_hub is None:
-        file = local_file(
-            str(source),
-            [name.format(split=split) for name in names],
-            otherwise=f"a .jsonl file, a folder, or hub:{dataset}",
-        )
-        return file_rows(file)
-    return hub_rows(on_hub, configuration, split=split, otherwise="give a local .jsonl file as the source")
+        otherwise = f"a .jsonl file, a folder, or hub:{dataset}"
+        return file_rows(local_file(str(source), split, otherwise=otherwise, names=names))
+    return hub_rows(on_hub, configuration, split=split)
 
 
 def distinct(pairs: Iterable[tuple[Problem, Gold]]) -> Iterator[tuple[Problem, Gold]]:

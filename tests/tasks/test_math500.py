@@ -97,7 +97,7 @@ def test_a_row_not_as_described_is_named(task, tmp_path, row, message):
 def test_the_hub_gives_test_and_train_from_their_own_sets(task, monkeypatch):
     asked = []
 
-    def rows(*names, split, otherwise):
+    def rows(*names, split):
         asked.append((*filter(None, names), split))
         return [("a row", {**ROW, "problem": " ".join(filter(None, names))})]
 

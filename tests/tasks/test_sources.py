@@ -63,12 +63,12 @@ def test_unreadable_files_are_data_errors(tmp_path, name, content, message):
 def test_a_folder_gives_the_first_name_that_it_has(tmp_path):
     for name in ("b.jsonl", "c.jsonl"):
         (tmp_path / name).write_text("")
-    assert local_file(str(tmp_path), ["a.jsonl", "b.jsonl", "c.jsonl"], otherwise="").name == "b.jsonl"
+    assert local_file(str(tmp_path), "", names=["a.jsonl", "b.jsonl", "c.jsonl"], otherwise="").name == "b.jsonl"
 
 
 def test_a_folder_without_any_lists_the_names(tmp_path):
-    with pytest.raises(TaskDataError, match=r"has none of a\.jsonl, b\.jsonl"):
-        local_file(str(tmp_path), ["a.jsonl", "b.jsonl"], otherwise="")
+    with pytest.raises(TaskDataError, match=r"has none of a\.jsonl, test\.jsonl"):
+        local_file(str(tmp_path), "test", names=["a.jsonl", "{split}.jsonl"], otherwise="")
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,7 @@ def test_hub_names(source, expected):
 
 
 def test_split_rows_reads_a_folder_or_the_hub(monkeypatch, tmp_path):
-    monkeypatch.setattr(
-        "raydebm.tasks.sources.hub_rows", lambda *names, split, otherwise: [(" ".join([*names, split]), ROWS[0])]
-    )
+    monkeypatch.setattr("raydebm.tasks.sources.hub_rows", lambda *names, split: [(" ".join([*names, split]), ROWS[0])])
     (tmp_path / "problems_test.jsonl").write_bytes(json_lines(ROWS[:1]))
     assert [where for where, _ in split_rows("test", str(tmp_path), dataset="a/b")] == ["problems_test.jsonl:1"]
     assert [where for where, _ in split_rows("test", None, dataset="a/b", configuration="c")] == ["a/b c test"]

@@ -105,7 +105,7 @@ def test_a_row_not_as_described_is_named(task, tmp_path, row, message):
 def test_the_hub_data_set_is_read_like_a_file(task, monkeypatch, source, dataset):
     asked = []
 
-    def rows(name, configuration, *, split, otherwise):
+    def rows(name, configuration, *, split):
         asked.append((name, split))
         return [("a row", row) for row in (STDIN, CALL)]
 

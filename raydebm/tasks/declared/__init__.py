@@ -10,7 +10,6 @@ difficulty or kind name gold's column is refused.
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import islice
 from pathlib import Path
@@ -22,15 +21,14 @@ from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
 from raydebm.tasks.constraints import Constraint, violations_of
 from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, key_of, problem_fields, reads_answer
-from raydebm.tasks.constraints.rule import View, compile_rule
-from raydebm.tasks.constraints.rule_kinds import read_rule
+from raydebm.tasks.constraints.rule import compile_rule
 from raydebm.tasks.constraints.templates import fill, full_text, short_text
 from raydebm.tasks.declared.answer_reading import find_answer, named_choice, seen_by_rules, write_answer
 from raydebm.tasks.declared.definition import GoldRule, TaskDefinition, read_definition
 from raydebm.tasks.declared.matching import check_gold, compared, mismatch
 from raydebm.tasks.fields import compare_fields, leaves
 from raydebm.tasks.libraries import LibraryError
-from raydebm.tasks.sources import JSON_LINES, check_split, distinct, file_rows, local_file
+from raydebm.tasks.sources import check_split, distinct, file_rows, local_file
 
 __all__ = ["DeclaredTask", "declared_task", "read_definition"]
 
@@ -53,11 +51,11 @@ class DeclaredTask:
         Raises:
             ConfigError: the definition is wrong; every error is listed with its path.
         """
-        task_definition = definition if isinstance(definition, TaskDefinition) else read_definition(definition)
-        self.definition = task_definition
-        self._constraints = (*_declared_constraints(task_definition, self.seen_by_rules), *constraints)
-        if task_definition.labels == "constraints" and not self._constraints:
-            raise ConfigError(f"task {task_definition.name!r}: labels: constraints needs at least one constraint")
+        self.definition = definition if isinstance(definition, TaskDefinition) else read_definition(definition)
+        declared = (compile_rule(rule, view=self._seen_by_rules) for rule in self.definition.rules)
+        self.constraints: Sequence[Constraint] = (*declared, *constraints)
+        if self.labels_by_constraints and not self.constraints:
+            raise ConfigError(f"task {self.name!r}: labels: constraints needs at least one constraint")
 
     @property
     def name(self) -> str:
@@ -69,21 +67,15 @@ class DeclaredTask:
         """The definition's settings; answers do not compete if labels come from constraints."""
         # Any answer without violations is right there, so many different answers can be.
         competing = not self.labels_by_constraints
-        return replace(
-            self.definition.defaults.as_record(), answers_compete=competing, feedback=self.definition.feedback
-        )
-
-    @property
-    def constraints(self) -> Sequence[Constraint]:
-        return self._constraints
+        settings = self.definition.defaults.model_dump()
+        return TaskDefaults(**settings, answers_compete=competing, feedback=self.definition.feedback)
 
     @property
     def answer_schema(self) -> Mapping[str, Any] | None:
         """JSON Schema of an answer, for endpoints with constrained decoding, or None."""
         return self.definition.output.json_schema
 
-    def seen_by_rules(self, problem: Problem, answer: Answer) -> Any:
-        """The parsed answer for rules: a number as a number, other values unchanged."""
+    def _seen_by_rules(self, answer: Answer) -> Any:
         return seen_by_rules(self.definition.output, answer)
 
     # ---- problems ----------------------------------------------------------------------------------------------
@@ -91,43 +83,26 @@ class DeclaredTask:
     def load(
         self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
     ) -> Iterator[tuple[Problem, Gold]]:
-        """Yield problems in the order of the source, without repeated rows.
-
-        Args:
-            split: ``"train"`` or ``"test"``.
-            source: a file, or a folder with a file named after the split. Default: the definition's own file.
-            limit: maximum number of problems.
-            seed: ignored; the data is fixed.
-
-        Raises:
-            TaskDataError: the data is missing or malformed.
-        """
+        """Yield problems in the order of the source, without repeated rows. The source is a file, or a folder with a
+        file named after the split; by default the definition's own file."""
         check_split(split, SPLITS, task=self.name)
         rows = file_rows(self.file_of(split, source))
         return islice(distinct(self.problem_and_gold(row, where) for where, row in rows), limit)
 
     def file_of(self, split: str, source: str | None) -> Path:
-        """Data file of a split.
-
-        Raises:
-            TaskDataError: there is no such file.
-        """
+        """Data file of a split."""
         if source is None:
-            named = {"train": self.definition.data.train, "test": self.definition.data.test}[split]
+            named = getattr(self.definition.data, split)
             if named is None:
                 raise TaskDataError(
                     f"task {self.name!r} names no data for {split}; set data.{split} in the task file, or the source "
                     "in the recipe"
                 )
             source = str(Path(self.definition.folder) / named)
-        return local_file(source, [name.format(split=split) for name in JSON_LINES], otherwise="a file or a folder")
+        return local_file(source, split, otherwise="a file or a folder")
 
     def problem_and_gold(self, row: Mapping[str, Any], where: str) -> tuple[Problem, Gold]:
-        """Problem and gold of one data row.
-
-        Raises:
-            TaskDataError: a column is missing or of a wrong type; the message names the row.
-        """
+        """Problem and gold of one data row. An error names the row."""
         rule, value = self.definition.gold, {}
         if rule is not None and row.get(rule.field) is not None:
             kind = "" if self.definition.data.kind is None else str(row.get(self.definition.data.kind))
@@ -153,11 +128,7 @@ class DeclaredTask:
         return Problem(task=self.name, problem_id=problem_id, prompt=prompt, data=data, **groups)
 
     def problem_from_text(self, text: str) -> Problem:
-        """Parse a problem typed by a client: a JSON object with the task's fields, or the text of its only field.
-
-        Raises:
-            TaskDataError: the text is neither; the message lists the fields.
-        """
+        """Parse a problem typed by a client: a JSON object with the task's fields, or the text of its only field."""
         row = _json_object(text)
         fields = self.definition.fields
         if row is not None and set(fields) <= set(row):
@@ -185,7 +156,7 @@ class DeclaredTask:
 
     def empty_operands(self, problems: Sequence[Problem]) -> Iterator[tuple[str, str, int]]:
         """(constraint, expression, number of problems without a value) for expressions of rules on problems alone."""
-        for rule in self.definition.constraints:
+        for rule in self.definition.rules:
             for text in rule.expressions():
                 if problem_fields(text) and not reads_answer(text):
                     count = sum(_value(text, problem, None) is None for problem in problems)
@@ -204,11 +175,7 @@ class DeclaredTask:
         return any(part == value for part in parts)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        """Chat of the first pass.
-
-        Raises:
-            TaskDataError: the problem lacks a field that constraints read.
-        """
+        """Chat of the first pass. A problem must have the fields that constraints read."""
         for name in self.definition.fields:
             required_field(problem.data, name, f"a problem of task {self.name!r}")
         return instructed(self.definition.instructions.strip(), problem.prompt)
@@ -237,9 +204,8 @@ class DeclaredTask:
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
         """Value of ``vote``, or of the whole answer if ``vote`` has no value."""
-        seen = self.seen_by_rules(problem, answer)
-        vote = _value(self.definition.vote, problem, seen)
-        value = answer if vote is None or self.definition.vote == "answer" else vote
+        vote = self._value_at(self.definition.vote, problem, answer)
+        value = answer if vote is None else vote
         rule = self._gold_rule(problem)
         return key_of(value) if rule is None or not rule.ignore_space else compared(rule, value)
 
@@ -258,7 +224,7 @@ class DeclaredTask:
         rule, answer = self._gold_rule(problem), self.parse(problem, text)
         if rule is None or answer is None or not self.labels_by_gold:
             return None
-        value = answer if rule.value == "answer" else _value(rule.value, problem, self.seen_by_rules(problem, answer))
+        value = self._value_at(rule.value, problem, answer)
         try:
             check_gold(rule, self.definition.output, value, "the given answer")
         except TaskDataError:
@@ -267,11 +233,10 @@ class DeclaredTask:
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
         """Judge by gold or by constraints, as the definition says."""
-        by = self.definition.labels or ("gold" if self.definition.gold is not None else None)
-        if by == "constraints":
+        if self.labels_by_constraints:
             return self._judge_by_constraints(problem, text)
         rule = self._gold_rule(problem)
-        if by is None or rule is None:
+        if rule is None:
             return Judgement(
                 verdict=Verdict.UNLABELED, reason="the task declares neither gold nor `labels: constraints`"
             )
@@ -280,7 +245,7 @@ class DeclaredTask:
         answer = self.parse(problem, text)
         if answer is None:
             return Judgement(verdict=Verdict.INCORRECT, reason="no answer in the requested format")
-        value = answer if rule.value == "answer" else _value(rule.value, problem, self.seen_by_rules(problem, answer))
+        value = self._value_at(rule.value, problem, answer)
         try:
             fault = mismatch(rule, self.definition.output, value, gold.value["answer"])
         except LibraryError as error:
@@ -297,6 +262,9 @@ class DeclaredTask:
             return {}
         wanted = leaves(gold.value["answer"], self.definition.output.json_schema)
         return compare_fields(self.fields(problem, answer), wanted, tolerance=rule.tolerance) if wanted else {}
+
+    def _value_at(self, expression: str, problem: Problem, answer: Answer) -> Any:
+        return answer if expression == "answer" else _value(expression, problem, self._seen_by_rules(answer))
 
     def _gold_rule(self, problem: Problem) -> GoldRule | None:
         rule = self.definition.gold
@@ -327,29 +295,17 @@ class DeclaredTask:
     @cached_property
     def _most_costs(self) -> dict[str, float]:
         """Highest cost of each constraint, whose penalties add up to at most 1."""
-        return {constraint.name: constraint.weight for constraint in self._constraints}
+        return {constraint.name: constraint.weight for constraint in self.constraints}
 
 
 def declared_task(tree: Mapping[str, Any]) -> DeclaredTask:
-    """Task of a tree of YAML values; equal trees give the same object.
-
-    Raises:
-        ConfigError: the definition is wrong.
-    """
+    """Task of a tree of YAML values; equal trees give the same object."""
     return _declared_task(canonical_json(dict(tree)))
 
 
 @lru_cache(maxsize=16)
 def _declared_task(text: str) -> DeclaredTask:
     return DeclaredTask(json.loads(text))
-
-
-def _declared_constraints(definition: TaskDefinition, view: View) -> Iterator[Constraint]:
-    for rule in definition.constraints:
-        yield compile_rule(rule, view=view)
-    if definition.output.json_schema is not None:
-        schema = {"name": "schema", "rule": "schema", "schema": definition.output.json_schema}
-        yield compile_rule(read_rule(schema), view=view)
 
 
 def _value(expression: str, problem: Problem, seen: Any) -> Any:

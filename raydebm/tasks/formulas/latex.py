@@ -1,6 +1,6 @@
 r"""Answers in LaTeX as text: extraction from a completion, a normal form, exact numbers.
 
-Cheap, total, and without a library: algebra is left to ``comparing``.
+Cheap, total, and without a library: algebra is left to ``is_equivalent``.
 """
 
 import re

@@ -12,19 +12,14 @@ from itertools import islice
 from typing import Any, ClassVar
 
 from raydebm.errors import TaskDataError
-from raydebm.identity import canonical_json, content_id
+from raydebm.identity import canonical_json
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
 from raydebm.tasks.constraints import Constraint, Exactness, Finding
 from raydebm.tasks.fields import compare_fields, leaves
+from raydebm.tasks.file_backed import question_of, source_id_of
 from raydebm.tasks.knights_knaves.answers import find_answer
-from raydebm.tasks.knights_knaves.logic import (
-    Assignment,
-    Statement,
-    broken_statements,
-    check_statement,
-    solutions,
-)
+from raydebm.tasks.knights_knaves.logic import Statement, broken_statements, check_statement, solutions
 from raydebm.tasks.knights_knaves.puzzles import rows
 from raydebm.tasks.knights_knaves.wording import Roles, claim_text, read_quiz
 from raydebm.tasks.sources import Row
@@ -48,7 +43,7 @@ def _broken_statements(problem: Problem, answer: Answer) -> Iterator[Finding]:
         values = {
             "name": names[person],
             "claim": claim_text(statements[person], names, roles),
-            "truth": _truth(not knights[person]),
+            "truth": "false" if knights[person] else "true",
             "role": roles.phrase(knights[person]),
             "path": names[person],
         }
@@ -77,9 +72,7 @@ class KnightsKnaves:
     """The task. Answers are ``{name: "knight" | "knave"}`` in the order of the names, whatever the puzzle's roles."""
 
     name: ClassVar[str] = TASK
-    defaults: ClassVar[TaskDefaults] = TaskDefaults(
-        max_length=1536, batch_size=16, patience=3, learning_rate=2e-5, lambda_=1.0
-    )
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(max_length=1536, batch_size=16, patience=3, learning_rate=2e-5)
     constraints: ClassVar[tuple[Constraint, ...]] = (
         Constraint(
             name="statements",
@@ -94,16 +87,9 @@ class KnightsKnaves:
     ) -> Iterator[tuple[Problem, Gold]]:
         """Yield puzzles. No generated test puzzle has the logic form of a generated training puzzle.
 
-        Args:
-            split: ``"train"`` or ``"test"``.
-            source: None or ``"generate:2-8"`` for generated puzzles of alternating sizes; a ``.jsonl`` or ``.jsonl.gz``
-                file (or a folder with a file named after the split) with the fields quiz and, optionally, names,
-                statements and solution; or ``"hub:K-and-K/knights-and-knaves"``.
-            limit: maximum number of puzzles.
-            seed: seed of generated puzzles.
-
-        Raises:
-            TaskDataError: the data is missing or malformed.
+        The source is None or ``"generate:2-8"`` for generated puzzles of alternating sizes; a ``.jsonl`` or
+        ``.jsonl.gz`` file (or a folder with a file named after the split) with the fields quiz and, optionally, names,
+        statements and solution; or ``"hub:K-and-K/knights-and-knaves"``.
         """
         pairs = (_problem_and_gold(row, where) for where, row in rows(split, source, limit=limit, seed=seed))
         return islice(pairs, limit)
@@ -120,11 +106,7 @@ class KnightsKnaves:
         return instructed(instructions, problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
-        """Parse a puzzle in the published wording.
-
-        Raises:
-            TaskDataError: the text cannot be parsed; the message quotes the place.
-        """
+        """Parse a puzzle in the published wording; an error quotes the place that cannot be parsed."""
         return problem_of(text)
 
     def parse(self, problem: Problem, text: str) -> dict[str, str] | None:
@@ -162,51 +144,37 @@ class KnightsKnaves:
 
 
 def problem_of(text: str, *, source_id: str | None = None) -> Problem:
-    """Problem of a text; its id depends on the text alone.
-
-    Args:
-        text: the whole quiz.
-        source_id: the problem's name in its source, which joins recorded pools.
+    """Problem of a whole quiz; its id depends on the text alone.
 
     Raises:
         TaskDataError: the text cannot be parsed.
     """
-    quiz = text.strip()
-    reading = read_quiz(quiz)
-    data: dict[str, Any] = {
-        "names": list(reading.names),
-        "roles": [reading.roles.truthful, reading.roles.lying],
-        "statements": [_as_lists(statement) for statement in reading.statements],
-    }
-    if source_id is not None:
-        data["source_id"] = source_id
-    return Problem(
-        task=TASK,
-        problem_id=content_id(TASK, quiz),
-        prompt=quiz,
-        data=data,
+    reading = read_quiz(text.strip())
+    return question_of(
+        TASK,
+        text,
         difficulty=f"{len(reading.names)} people",
+        names=list(reading.names),
+        roles=[reading.roles.truthful, reading.roles.lying],
+        statements=[_as_lists(statement) for statement in reading.statements],
+        source_id=source_id,
     )
 
 
 def _problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
-    quiz = row["question"] if "quiz" not in row and "question" in row else required_field(row, "quiz", where)
+    quiz = required_field(row, "quiz", where, "question")
     try:
-        problem = problem_of(str(quiz), source_id=row.get("problem_id"))
-        solution = _one_solution(problem)
+        problem = problem_of(str(quiz), source_id=source_id_of(row))
+        assignments = solutions(_statements(problem))
     except TaskDataError as error:
         raise TaskDataError(f"{where}: {error}") from error
+    if len(assignments) != 1:
+        raise TaskDataError(f"{where}: a puzzle must have exactly one solution, this one has {len(assignments)}")
+    solution = assignments[0]
     if "solution" in row and tuple(map(bool, row["solution"])) != solution:
         raise TaskDataError(f"{where}: solution {row['solution']} is not the puzzle's one solution {list(solution)}")
     roles = {name: _word(is_knight) for name, is_knight in zip(_names(problem), solution, strict=True)}
     return problem, Gold(task=TASK, problem_id=problem.problem_id, value={"roles": roles})
-
-
-def _one_solution(problem: Problem) -> Assignment:
-    assignments = solutions(_statements(problem))
-    if len(assignments) != 1:
-        raise TaskDataError(f"a puzzle must have exactly one solution, this one has {len(assignments)}")
-    return assignments[0]
 
 
 def _names(problem: Problem) -> tuple[str, ...]:
@@ -227,7 +195,3 @@ def _as_lists(statement: Statement) -> list[Any]:
 
 def _word(is_knight: bool) -> str:
     return "knight" if is_knight else "knave"
-
-
-def _truth(value: bool) -> str:
-    return "true" if value else "false"

@@ -103,9 +103,7 @@ def rows(split: str, source: str | None, *, limit: int | None, seed: int) -> Ite
         TaskDataError: an unknown source or split, or a missing or unreadable file.
     """
     check_split(split, tuple(DEFAULT_COUNTS), task="knights_knaves")
-    if source is None:
-        return _generated(split, DEFAULT_SIZES, limit=limit, seed=seed)
-    if source.startswith("generate"):
+    if source is None or source.startswith("generate"):
         return _generated(split, _sizes(source), limit=limit, seed=seed)
     dataset = hub_name(source, HUB_DATASET)
     if dataset is not None:
@@ -114,7 +112,9 @@ def rows(split: str, source: str | None, *, limit: int | None, seed: int) -> Ite
     return _files(split, Path(source))
 
 
-def _sizes(source: str) -> range:
+def _sizes(source: str | None) -> range:
+    if source is None:
+        return DEFAULT_SIZES
     match = _GENERATE.fullmatch(source)
     least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 2 <= least <= most <= MAX_PEOPLE:

@@ -8,18 +8,16 @@ import json
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from raydebm.errors import TaskDataError
 from raydebm.identity import canonical_json
 from raydebm.records import Gold, Problem, Verdict
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults
-from raydebm.tasks.file_backed import FileTask, Pairs, question_of, typed_question
+from raydebm.tasks.file_backed import FileTask, Pairs, typed_question
 from raydebm.tasks.libraries import LibraryError
 from raydebm.tasks.reasoning_gym.answers import CLOSE, OPEN, find_answer, normal_form
-from raydebm.tasks.reasoning_gym.sources import Question, questions, score_of
+from raydebm.tasks.reasoning_gym.sources import TASK, problem_of, questions, score_of
 
 __all__ = ["ReasoningGym", "problem_of"]
 
-TASK = "reasoning_gym"
 
 FULL_SCORE = 0.999
 """Verifier score of a right answer; some verifiers compare numbers within a tolerance."""
@@ -29,9 +27,7 @@ class ReasoningGym(FileTask):
     """The task. An answer is the text between ``<answer>`` and ``</answer>``."""
 
     name: ClassVar[str] = TASK
-    defaults: ClassVar[TaskDefaults] = TaskDefaults(
-        max_length=2048, batch_size=32, patience=2, learning_rate=5e-5, lambda_=1.0, max_tokens=2048
-    )
+    defaults: ClassVar[TaskDefaults] = TaskDefaults(max_length=2048, batch_size=32, patience=2, max_tokens=2048)
     instructions: ClassVar[str] = (
         "Given a problem, your task is to answer the question by thinking step-by-step in a clear and specific "
         "manner.\n"
@@ -54,14 +50,10 @@ class ReasoningGym(FileTask):
         The data sets of the source take turns. A file may have one part for both splits (divided by a recipe's
         ``id_range``).
         """
-        return map(_problem_and_gold, questions(split, source, seed=seed))
+        return questions(split, source, seed=seed)
 
     def problem_from_text(self, text: str) -> Problem:
-        """The question as typed.
-
-        Raises:
-            TaskDataError: there is no question in the text.
-        """
+        """The question as typed."""
         return problem_of(typed_question(text, "a question needs words or numbers"))
 
     def parse(self, problem: Problem, text: str) -> str | None:
@@ -109,28 +101,3 @@ def _verified(problem: Problem, entry: Any, answer: str) -> Judgement:
 def _score(dataset: str, config: str, index: int, question: str, answer: str) -> float:
     """The verifier's score. Cached, because candidates often give the same answer, and some verifiers take a second."""
     return score_of(dataset, json.loads(config), index, question=question, answer=answer)
-
-
-def problem_of(text: str, *, dataset: str = "", category: str = "", source_id: str | None = None) -> Problem:
-    """Problem of a question; its id depends on the text alone.
-
-    Args:
-        text: the question; surrounding whitespace is removed.
-        dataset: name of its data set, which is the problem's kind, or "".
-        category: group of data sets for breakdowns in reports, such as ``"games"``, or "".
-        source_id: the problem's name in its source, which joins recorded pools.
-    """
-    return question_of(TASK, text, difficulty=category, kind=dataset, dataset=dataset, source_id=source_id)
-
-
-def _problem_and_gold(question: Question) -> tuple[Problem, Gold]:
-    if not question.text.strip():
-        raise TaskDataError(f"{question.where}: the question is empty")
-    problem = problem_of(
-        question.text, dataset=question.dataset, category=question.category, source_id=question.source_id
-    )
-    value: dict[str, Any] = {"answer": question.answer}
-    if question.entry is not None:
-        entry = question.entry
-        value["entry"] = {"dataset": entry.dataset, "config": dict(entry.config), "index": entry.index}
-    return problem, Gold(task=TASK, problem_id=problem.problem_id, value=value)

@@ -4,8 +4,8 @@ import functools
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -14,12 +14,15 @@ from urllib.parse import parse_qsl
 
 from raydebm.errors import TaskDataError
 from raydebm.identity import canonical_json, content_id, seed_for
+from raydebm.records import Gold, Problem
 from raydebm.tasks.base import required_field
+from raydebm.tasks.file_backed import question_of, source_id_of
 from raydebm.tasks.libraries import LibraryError, library
-from raydebm.tasks.sources import JSON_LINES, check_split, file_rows, local_file
+from raydebm.tasks.sources import file_rows, local_file
 
 log = logging.getLogger(__name__)
 
+TASK = "reasoning_gym"
 SPLITS = ("train", "test")
 DEFAULT_SIZE = 100
 """Number of generated entries per data set, before they are divided into splits."""
@@ -33,61 +36,41 @@ _FILE_NAME = re.compile(r"problems(?P<rest>.*)\.jsonl(?:\.gz)?")
 _NO_ANSWER = ("None", "")
 
 
-@dataclass(frozen=True, slots=True)
-class LibraryEntry:
-    """Entry of reasoning-gym behind a question, for its verifier."""
-
-    dataset: str
-    config: Mapping[str, Any]
-    index: int
+Pair = tuple[Problem, Gold]
+_Row = tuple[Problem, Gold, Mapping[str, Any] | None]
+"""A pair, and settings of its data set among whose entries the question has yet to be looked up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A row of a source."""
-
-    where: str
-    """File and line, or data set and index, for messages."""
-    text: str
-    answer: str | None
-    """Reference answer. None if many answers are right."""
-    dataset: str = ""
-    category: str = ""
-    source_id: str | None = None
-    entry: LibraryEntry | None = None
-    """Entry for the verifier. None if the question does not need or have one."""
+def problem_of(text: str, *, dataset: str = "", category: str = "", source_id: str | None = None) -> Problem:
+    """Problem of a question, whose kind is its data set; the category, such as ``"games"``, groups data sets in
+    reports."""
+    return question_of(TASK, text, difficulty=category, kind=dataset, dataset=dataset, source_id=source_id)
 
 
-def questions(split: str, source: str | None, *, seed: int) -> Iterator[Question]:
-    """Questions of a source; its data sets take turns, so that a limit takes some of each.
+def questions(split: str, source: str | None, *, seed: int) -> Iterator[Pair]:
+    """Questions of a source with gold; its data sets take turns, so that a limit takes some of each.
 
     Args:
         split: ``"train"`` or ``"test"``. Generated questions are assigned to one of them by a digest of their text.
-        source: ``"generate:<data set>,<data set>?size=100&seed=0"``, with an optional part from the question mark on;
-            or a file; or a folder with a file named after the split.
+        source: see ``ReasoningGym.pairs``.
         seed: seed of generated questions, unless the source has one.
 
     Raises:
         TaskDataError: the data is missing or malformed, or the package is required and missing.
     """
-    check_split(split, SPLITS, task="reasoning_gym")
     if source is None or source.startswith("generate"):
-        return _in_turns(_generated(split, source or "", seed=seed))
-    names = [name.format(split=split) for name in JSON_LINES]
-    file = local_file(source, names, otherwise=f"a .jsonl file, a folder of such files, or {_FORM}")
-    return _in_turns(_recorded(file))
-
-
-def _in_turns(source_questions: Iterable[Question]) -> Iterator[Question]:
-    by_dataset: dict[str, list[Question]] = {}
-    for question in source_questions:
-        by_dataset.setdefault(question.dataset, []).append(question)
+        rows = _generated(split, source or "", seed=seed)
+    else:
+        rows = _recorded(local_file(source, split, otherwise=f"a .jsonl file, a folder of such files, or {_FORM}"))
+    by_dataset: dict[str, list[_Row]] = {}
+    for row in rows:
+        by_dataset.setdefault(row[0].kind, []).append(row)
     turns = chain.from_iterable(zip_longest(*by_dataset.values()))
-    makers = _Makers()
-    return (makers.with_entry(question) for question in turns if question is not None)
+    finder = _EntryFinder()
+    return (finder.pair_of(*row) for row in turns if row is not None)
 
 
-def _generated(split: str, source: str, *, seed: int) -> Iterator[Question]:
+def _generated(split: str, source: str, *, seed: int) -> Iterator[_Row]:
     names, settings = _generator_of(source, seed=seed)
     for name in names:
         try:
@@ -96,14 +79,22 @@ def _generated(split: str, source: str, *, seed: int) -> Iterator[Question]:
             raise TaskDataError(f"cannot make questions of {name!r}: {error}") from error
         for index, (text, answer) in enumerate(entries.questions):
             if int(content_id("reasoning_gym split", text, length=8), 16) % len(SPLITS) == SPLITS.index(split):
-                yield Question(
-                    where=f"{name} entry {index}",
-                    text=text,
-                    answer=_reference(answer),
-                    dataset=name,
-                    category=entries.category,
-                    entry=LibraryEntry(name, settings, index),
-                )
+                problem = problem_of(_filled(text, f"{name} entry {index}"), dataset=name, category=entries.category)
+                yield problem, _gold(problem, answer, entry=(settings, index)), None
+
+
+def _filled(text: str, where: str) -> str:
+    if not text.strip():
+        raise TaskDataError(f"{where}: the question is empty")
+    return text
+
+
+def _gold(problem: Problem, answer: Any, *, entry: tuple[Mapping[str, Any], int] | None = None) -> Gold:
+    """Gold with the reference answer, None if many are right, and the entry of reasoning-gym for its verifier."""
+    value: dict[str, Any] = {"answer": None if answer is None or str(answer).strip() in _NO_ANSWER else str(answer)}
+    if entry is not None:
+        value["entry"] = {"dataset": problem.kind, "config": dict(entry[0]), "index": entry[1]}
+    return Gold(task=TASK, problem_id=problem.problem_id, value=value)
 
 
 def _generator_of(source: str, *, seed: int) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -124,29 +115,19 @@ def _generator_of(source: str, *, seed: int) -> tuple[tuple[str, ...], dict[str,
     return names, settings
 
 
-def _recorded(file: Path) -> Iterator[Question]:
+def _recorded(file: Path) -> Iterator[_Row]:
     configs = _configs_beside(file)
     for where, row in file_rows(file):
         dataset = str(row.get("dataset") or "")
-        answer = row["answer"] if "expected_answer" not in row and "answer" in row else None
-        if answer is None:
-            answer = required_field(row, "expected_answer", where)
+        answer = required_field(row, "expected_answer", where, "answer")
         config = row.get("config") or configs.get(dataset)
-        source_id = row.get("problem_id")
-        yield Question(
-            where=where,
-            text=str(required_field(row, "question", where)),
-            answer=_reference(answer),
+        problem = problem_of(
+            _filled(str(required_field(row, "question", where)), where),
             dataset=dataset,
             category=str(row.get("category") or ""),
-            source_id=None if source_id is None else str(source_id),
-            # Its index is looked up later, once the question is needed.
-            entry=LibraryEntry(dataset, config, -1) if isinstance(config, Mapping) and dataset else None,
+            source_id=source_id_of(row),
         )
-
-
-def _reference(answer: Any) -> str | None:
-    return None if answer is None or str(answer).strip() in _NO_ANSWER else str(answer)
+        yield problem, _gold(problem, answer), config if isinstance(config, Mapping) and dataset else None
 
 
 def _configs_beside(file: Path) -> Mapping[str, Any]:
@@ -169,32 +150,30 @@ def _configs_beside(file: Path) -> Mapping[str, Any]:
     return configs
 
 
-@dataclass
-class _Makers:
-    """Finder of questions' entries. Data sets that cannot be generated are reported once."""
+class _EntryFinder:
+    """Finds recorded questions among the entries of their data sets, once they are needed. Data sets that cannot be
+    generated are reported once."""
 
-    _failed: set[str] = field(default_factory=set)
+    def __init__(self) -> None:
+        self._failed: set[str] = set()
 
-    def with_entry(self, question: Question) -> Question:
-        """The question, with its verifier's entry if there is one."""
-        wanted = question.entry
-        if wanted is None:
-            return question
-        if wanted.index >= 0:
-            return question
-        index = self._indices(wanted).get(question.text.strip())
-        return replace(question, entry=None if index is None else LibraryEntry(wanted.dataset, wanted.config, index))
+    def pair_of(self, problem: Problem, gold: Gold, config: Mapping[str, Any] | None) -> Pair:
+        """The pair, with the verifier's entry if there is one."""
+        index = None if config is None else self._indices(problem.kind, config).get(problem.prompt)
+        if config is not None and index is not None:
+            gold = _gold(problem, gold.value["answer"], entry=(config, index))
+        return problem, gold
 
-    def _indices(self, wanted: LibraryEntry) -> Mapping[str, int]:
-        if wanted.dataset in self._failed:
+    def _indices(self, dataset: str, config: Mapping[str, Any]) -> Mapping[str, int]:
+        if dataset in self._failed:
             return {}
         if not is_installed():
             self._fail("", "the package is not installed (pip install 'raydebm[reasoning-gym]')")
             return {}
         try:
-            return _indices_of(wanted.dataset, canonical_json(dict(wanted.config)))
+            return _indices_of(dataset, canonical_json(dict(config)))
         except LibraryError as error:
-            self._fail(wanted.dataset, str(error))
+            self._fail(dataset, str(error))
             return {}
 
     def _fail(self, dataset: str, reason: str) -> None:
@@ -206,11 +185,7 @@ class _Makers:
 
 @functools.lru_cache(maxsize=512)
 def _indices_of(dataset: str, config: str) -> Mapping[str, int]:
-    """Index of each question of a data set. Cached, because both splits of a run need it.
-
-    Raises:
-        LibraryError: the data set cannot be generated.
-    """
+    """Index of each question of a data set. Cached, because both splits of a run need it."""
     entries = entries_of(dataset, json.loads(config))
     return {text.strip(): index for index, (text, _) in enumerate(entries.questions)}
 

@@ -15,18 +15,10 @@ from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
 from raydebm.records import Gold, Problem
 from raydebm.tasks.base import required_field
-from raydebm.tasks.sources import (
-    JSON_LINES,
-    Located,
-    distinct,
-    file_rows,
-    hub_name,
-    hub_rows,
-    local_file,
-    look_for,
-)
+from raydebm.tasks.file_backed import question_of, source_id_of
+from raydebm.tasks.sources import Located, distinct, file_rows, hub_name, hub_rows, local_file, look_for
 from raydebm.tasks.travelplanner.plans import canonical_plan
-from raydebm.tasks.travelplanner.trip_reference import TripReference, prompt_of, read_items
+from raydebm.tasks.travelplanner.trip_reference import prompt_of, read_items
 
 TASK = "travelplanner"
 HUB_DATASET = "osunlp/TravelPlanner"
@@ -47,9 +39,6 @@ def load_problems(split: str, source: str | None) -> Iterator[tuple[Problem, Gol
     From the hub and from a folder with both of the benchmark's parts, the 225 problems are ordered by a hash of their
     ids, so that neither the order nor the seed matters; the first 175 are train, the other 50 test. A single file is
     not divided, whatever the split.
-
-    Raises:
-        TaskDataError: the data is missing or malformed.
     """
     on_hub = hub_name(source, HUB_DATASET)
     if on_hub is not None:
@@ -60,8 +49,7 @@ def load_problems(split: str, source: str | None) -> Iterator[tuple[Problem, Gol
     look_for(path, parts)
     if all((path / name).is_file() for name in parts):
         return _divided(distinct(_pairs(row for name in parts for row in file_rows(path / name))), split)
-    names = [name.format(split=split) for name in JSON_LINES]
-    return _pairs(file_rows(local_file(str(source), names, otherwise=_WHAT_ELSE)))
+    return _pairs(file_rows(local_file(str(source), split, otherwise=_WHAT_ELSE)))
 
 
 def _divided(pairs: Iterable[tuple[Problem, Gold]], split: str) -> Iterator[tuple[Problem, Gold]]:
@@ -77,37 +65,32 @@ def _pairs(rows: Iterable[Located]) -> Iterator[tuple[Problem, Gold]]:
 
 
 def problem_of_row(row: Mapping[str, Any], where: str) -> Problem:
-    """Problem of a row with the benchmark's fields (values may be text, as on the hub and in CSV files).
-
-    Raises:
-        TaskDataError: a field is missing or of the wrong type.
-    """
+    """Problem of a row with the benchmark's fields (values may be text, as on the hub and in CSV files)."""
     query = str(required_field(row, "query", where))
     fields = {name: _literal(required_field(row, name, where)) for name in _FIELDS}
-    data = {
+    level, days = str(row.get("level") or ""), _count(fields["days"], "days", where)
+    information = row.get("reference_information")
+    reference = read_items(information, where=where) if information else None
+    data: dict[str, Any] = {
         "query": query.strip(),
         "org": str(fields["org"]),
         "dest": str(fields["dest"]),
-        "days": _count(fields["days"], "days", where),
+        "days": days,
         "visiting_city_number": _count(fields["visiting_city_number"], "visiting_city_number", where),
         "people_number": _count(fields["people_number"], "people_number", where),
         "budget": _amount(fields["budget"], where),
         "date": _dates(fields["date"]),
         "local_constraint": _wishes(fields["local_constraint"], where),
-        "level": str(row.get("level") or ""),
+        "level": level,
+        "source_id": source_id_of(row),
+        "reference": None if reference is None else reference.to_json(),
     }
-    if row.get("problem_id") is not None:
-        data["source_id"] = str(row["problem_id"])
-    information = row.get("reference_information")
-    return _problem(query, read_items(information, where=where) if information else None, data)
+    difficulty = f"{level}, {days} days" if level else f"{days} days"
+    return question_of(TASK, prompt_of(query, reference), difficulty=difficulty, **data)
 
 
 def problem_of_text(text: str) -> Problem:
-    """Problem of the benchmark's row as JSON.
-
-    Raises:
-        TaskDataError: the text is something else, or the row lacks a field.
-    """
+    """Problem of the benchmark's row as JSON."""
     try:
         row = json.loads(text)
     except (ValueError, RecursionError):
@@ -118,19 +101,6 @@ def problem_of_text(text: str) -> Problem:
             "its `data`"
         )
     return problem_of_row(row, "the problem")
-
-
-def _problem(query: str, reference: TripReference | None, data: Mapping[str, Any]) -> Problem:
-    prompt = prompt_of(query, reference)
-    days = f"{data['days']} days"
-    rows = {} if reference is None else {"reference": reference.to_json()}
-    return Problem(
-        task=TASK,
-        problem_id=content_id(TASK, prompt),
-        prompt=prompt,
-        data={name: value for name, value in data.items() if value != "" or name != "level"} | rows,
-        difficulty=f"{data['level']}, {days}" if data["level"] else days,
-    )
 
 
 def _annotated(value: Any, where: str) -> list[dict[str, Any]] | None:
