@@ -30,9 +30,6 @@ MAX_FINDINGS = 20
 MAX_COUNTED = 100_000
 """Maximum number of counted findings beyond the listed ones."""
 
-View = Callable[[Problem, Any], Any]
-"""View of a task's answer for rules, as JSON."""
-
 
 def refused_as_value_error(check: Callable[..., Any], *arguments: Any, **named: Any) -> None:
     """Run a check inside a pydantic validator, which reports ValueErrors with their key."""
@@ -179,16 +176,11 @@ class ValuesRule(Rule):
         raise NotImplementedError
 
 
-def compile_rule(rule: Rule, *, view: View = lambda problem, answer: answer) -> Constraint:
-    """Constraint of a rule.
-
-    Args:
-        rule: a validated rule.
-        view: view of the task's answer for rules.
-    """
+def compile_rule(rule: Rule, *, view: Callable[[Any], Any] = lambda answer: answer) -> Constraint:
+    """Constraint of a validated rule; ``view`` gives the task's answer as JSON."""
 
     def check(problem: Problem, answer: Any) -> list[Finding]:
-        return _rule_findings(rule, RuleInput({"answer": view(problem, answer), "problem": dict(problem.data)}))
+        return _rule_findings(rule, RuleInput({"answer": view(answer), "problem": dict(problem.data)}))
 
     # The sentence is built here from bounded templates; the constraint's own template only passes it on.
     return Constraint(name=rule.name, check=check, message="{text}", weight=rule.weight)

@@ -7,6 +7,7 @@ A rule reads ``{"answer": ..., "problem": ...}``: the parsed answer and ``Proble
 """
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -37,10 +38,10 @@ Operand = bool | int | Annotated[float, Field(allow_inf_nan=False)] | Expression
 """A literal, or an expression; a text literal is an expression too: ``"'yes'"``."""
 
 _HOLDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
-    "at_most": ("at most", lambda value, limit: value <= limit),
-    "at_least": ("at least", lambda value, limit: value >= limit),
-    "less_than": ("less than", lambda value, limit: value < limit),
-    "more_than": ("more than", lambda value, limit: value > limit),
+    "at_most": ("at most", operator.le),
+    "at_least": ("at least", operator.ge),
+    "less_than": ("less than", operator.lt),
+    "more_than": ("more than", operator.gt),
 }
 _EQUALITY = {"equal": "equal to", "not_equal": "other than"}
 _BOUND_PLACES = frozenset({"limit", "excess", "bound"})

@@ -9,12 +9,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from raydebm.errors import ConfigError, ConstraintError
-from raydebm.tasks.base import FEEDBACK, RULES, TaskDefaults
+from raydebm.errors import ConfigError
+from raydebm.tasks.base import FEEDBACK, RULES
 from raydebm.tasks.constraints.expressions import problem_fields
-from raydebm.tasks.constraints.patterns import compile_pattern
-from raydebm.tasks.constraints.rule import Expression, Strict
-from raydebm.tasks.constraints.rule_kinds import AnyRule, Schema
+from raydebm.tasks.constraints.rule import Expression, Rule, Strict, refused_as_value_error
+from raydebm.tasks.constraints.rule_kinds import AnyRule, Pattern, Schema, read_rule
 from raydebm.tasks.constraints.templates import places_in
 
 NAME = re.compile(r"[a-z][a-z0-9_]{1,59}")
@@ -23,11 +22,8 @@ RESERVED = frozenset({"source_id"})
 
 
 def _prompt(template: str) -> str:
-    try:
-        places = places_in(template)
-    except ConstraintError as error:
-        raise ValueError(str(error)) from error
-    if not places:
+    refused_as_value_error(places_in, template)
+    if not places_in(template):
         raise ValueError("the prompt needs at least one field of the data, such as {question}")
     return template
 
@@ -49,7 +45,7 @@ class Output(Strict):
     choices_field: str | None = None
     """For choice: column with the row's own choices, a list, for rows with fewer of them: of ``choices`` it allows
     those."""
-    patterns: list[str] = Field(default_factory=list)
+    patterns: list[Pattern] = Field(default_factory=list)
     """For pattern: RE2 expressions, most reliable first. The answer is the last match of the first one that
     matches anything but whitespace: its first group, or all of it, without surrounding whitespace."""
 
@@ -63,11 +59,6 @@ class Output(Strict):
             raise ValueError(f"choices_field goes with format choice, not {self.format}")
         if bool(self.patterns) != (self.format == "pattern"):
             raise ValueError("format pattern needs patterns, and no other format has them")
-        for pattern in self.patterns:
-            try:
-                compile_pattern(pattern)
-            except ConstraintError as error:
-                raise ValueError(str(error)) from error
         names = [choice.strip().casefold() for choice in self.choices]
         if len(set(names)) < len(names) or not all(names) or any("\n" in name for name in names):
             raise ValueError(f"choices must be different single lines, got {self.choices}")
@@ -145,10 +136,6 @@ class Defaults(Strict):
     max_tokens: int = Field(1024, ge=1)
     """Maximum tokens of a candidate."""
 
-    def as_record(self) -> TaskDefaults:
-        """Convert to ``TaskDefaults``."""
-        return TaskDefaults(**self.model_dump())
-
 
 class TaskDefinition(Strict):
     """A whole task. Constraints see ``problem.<field>`` of the declared fields and the answer, never gold."""
@@ -183,6 +170,13 @@ class TaskDefinition(Strict):
     """Folder of relative data files. Default: the folder of the task file; a task written in Python must set it."""
 
     @property
+    def rules(self) -> list[Rule]:
+        """The constraints, and the schema of answers as one of them."""
+        schema = self.output.json_schema
+        own = [] if schema is None else [read_rule({"name": "schema", "rule": "schema", "schema": schema})]
+        return [*self.constraints, *own]
+
+    @property
     def fields(self) -> tuple[str, ...]:
         """Columns that become ``Problem.data``."""
         own = [] if self.output.choices_field is None else [self.output.choices_field]
@@ -200,7 +194,7 @@ class TaskDefinition(Strict):
             yield f"feedback must contain {RULES}, where the broken rules are listed; got {self.feedback!r}"
         if not NAME.fullmatch(self.name):
             yield f"name {self.name!r} must be small letters, digits and _, such as support_reply"
-        names = [rule.name for rule in self.constraints] + (["schema"] if self.output.json_schema is not None else [])
+        names = [rule.name for rule in self.rules]
         for name in {name for name in names if names.count(name) > 1}:
             yield f"constraints need different names, {name!r} comes twice"
         yield from self._complaints_about_gold()
@@ -234,7 +228,7 @@ class TaskDefinition(Strict):
                 )
 
     def _expressions(self) -> Iterator[tuple[str, str]]:
-        for rule in self.constraints:
+        for rule in self.rules:
             for text in rule.expressions():
                 yield f"constraint {rule.name!r}", text
         yield "vote", self.vote
