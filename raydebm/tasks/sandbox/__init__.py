@@ -15,14 +15,7 @@ from raydebm.tasks.sandbox.isolation import Start, isolated_starts
 from raydebm.tasks.sandbox.program_limits import CallResult, Limits, RunResult, Status
 from raydebm.tasks.sandbox.session import Session
 
-__all__ = [
-    "CallResult",
-    "Limits",
-    "RunResult",
-    "Sandbox",
-    "Session",
-    "Status",
-]
+__all__ = ["CallResult", "Limits", "RunResult", "Sandbox", "Session", "Status"]
 
 
 class Sandbox:
@@ -49,12 +42,16 @@ class Sandbox:
         """
         return Session(self._start, self.limits, packages=self._packages)
 
-    def run(self, source: str, stdin: bytes = b"", *, limits: Limits | None = None) -> RunResult:
-        """Run one program with one input in its own sandbox.
+    def unused(self, session: Session | None) -> Session:
+        """The session, or a new one in its place if a program left files in it, which the next one would find."""
+        if session is not None and not session.is_used:
+            return session
+        if session is not None:
+            session.close()
+        return self.session()
 
-        Raises:
-            ResourceError: the sandbox does not start.
-        """
+    def run(self, source: str, stdin: bytes = b"", *, limits: Limits | None = None) -> RunResult:
+        """Run one program with one input in its own sandbox."""
         with self.session() as session:
             return session.run(source, stdin, limits=limits)
 

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from types import TracebackType
+from contextlib import suppress
 from typing import Any, Self
 
 from raydebm.errors import ResourceError
@@ -102,14 +102,7 @@ class Session:
         """
         limits = limits or self._limits
         text = source.encode("utf-8", "surrogatepass")
-        header = {
-            "kind": "run",
-            "source_size": len(text),
-            "prelude": dict(prelude or {}),
-            "cpu_s": limits.cpu_s,
-            "wall_s": limits.wall_s,
-            "output_bytes": limits.output_bytes,
-        }
+        header = {"kind": "run", "source_size": len(text), "prelude": dict(prelude or {}), **_watched(limits)}
         started = time.monotonic()
         try:
             reply, stdout = self._exchange(header, text + stdin, timeout_s=limits.wall_s + _GRACE_S)
@@ -153,10 +146,8 @@ class Session:
         ``{"failed": reason}``)."""
         pending, self._pending = self._pending, b""
         reply = self._ask(pending, limits or self._limits)
-        message = _message(reply, self._test_id)
-        if message is None:
-            return {"failed": f"the test code gave no answer ({reply[0]['ending']})"}
-        return message
+        failed = {"failed": f"the test code gave no answer ({reply[0]['ending']})"}
+        return _message(reply, self._test_id) or failed
 
     def answer(self, value: Any) -> None:
         """Set the call's result, which is sent with the next step."""
@@ -188,14 +179,8 @@ class Session:
         return _call_result(reply, _message(reply, asked))
 
     def _ask(self, line: bytes, limits: Limits) -> Frame:
-        header = {
-            "kind": "ask",
-            "cpu_s": limits.cpu_s,
-            "wall_s": limits.wall_s,
-            "output_bytes": limits.output_bytes,
-        }
         try:
-            return self._exchange(header, line, timeout_s=limits.wall_s + _GRACE_S)
+            return self._exchange({"kind": "ask", **_watched(limits)}, line, timeout_s=limits.wall_s + _GRACE_S)
         except _LostError as error:
             self.close()
             return {"ending": "timeout" if _status_of_loss(error) is Status.TIMEOUT else "gone"}, b""
@@ -236,42 +221,28 @@ class Session:
         self.is_used = True
         if self._process.poll() is None:
             # All processes of a namespace die with its first one, which dies soon after bubblewrap.
-            _kill_group(self._process.pid)
-            self._await_end_of_replies()
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            deadline = time.monotonic() + _GRACE_S
+            with suppress(OSError):  # the end of replies
+                while select.select([self._replies], [], [], max(deadline - time.monotonic(), 0))[0]:
+                    if not os.read(self._replies, 1 << 16):
+                        break
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
-            _close_quietly(stream)
-
-    def _await_end_of_replies(self) -> None:
-        deadline = time.monotonic() + _GRACE_S
-        try:
-            while select.select([self._replies], [], [], max(deadline - time.monotonic(), 0))[0]:
-                if not os.read(self._replies, 1 << 16):
-                    return
-        except OSError:
-            return
+            with suppress(OSError):  # unsent data for a dead process
+                stream.close()  # type: ignore[union-attr]
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
-def _close_quietly(stream: Any) -> None:
-    try:
-        stream.close()
-    except OSError:  # unsent data for a dead process
-        return
-
-
-def _kill_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
+def _watched(limits: Limits) -> dict[str, float]:
+    """The limits that are watched inside."""
+    return {"cpu_s": limits.cpu_s, "wall_s": limits.wall_s, "output_bytes": limits.output_bytes}
 
 
 def _at_most(name: str, value: int) -> tuple[int, int]:

@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import ClassVar
 
-from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Message, Problem, Verdict
 from raydebm.tasks.base import RULES, Answer, Judgement, TaskDefaults, instructed
 from raydebm.tasks.constraints import Constraint, Finding
-from raydebm.tasks.file_backed import FileTask, Pairs
+from raydebm.tasks.file_backed import FileTask, Pairs, typed_question
 from raydebm.tasks.sandbox import Limits, Sandbox
 from raydebm.tasks.sources import split_rows
 from raydebm.tasks.taco.behaviour import Behaviour, Program, behaviour_of
@@ -30,11 +29,6 @@ NUM_REMEMBERED = 256
 
 _FILES = ("{split}.jsonl.gz", "{split}.jsonl", "problems_{split}.jsonl.gz", "problems_{split}.jsonl")
 
-_INSTRUCTIONS = (
-    "Solve the programming problem in Python 3. Think about the algorithm, its complexity and the edge cases. "
-    "Then end with the whole program in one fenced block that starts with ```python, and write nothing after it."
-)
-
 
 _FEEDBACK = (
     f"Your program fails these tests:\n{RULES}\nFind the mistake and correct it. Reply with the whole corrected "
@@ -50,8 +44,6 @@ class Taco(FileTask):
         max_length=5120,
         batch_size=32,
         patience=2,
-        learning_rate=5e-5,
-        lambda_=1.0,
         max_tokens=4096,
         max_correct=8,
         max_incorrect=24,
@@ -60,7 +52,10 @@ class Taco(FileTask):
         label_deadline_s=600.0,
         feedback=_FEEDBACK,
     )
-    instructions: ClassVar[str] = _INSTRUCTIONS
+    instructions: ClassVar[str] = (
+        "Solve the programming problem in Python 3. Think about the algorithm, its complexity and the edge cases. "
+        "Then end with the whole program in one fenced block that starts with ```python, and write nothing after it."
+    )
     excluded_difficulties: ClassVar[frozenset[str]] = frozenset({"VERY_HARD"})
     """Difficulties that are not loaded, as in the paper, whose generators solve none of them. A subclass may change
     them."""
@@ -90,23 +85,13 @@ class Taco(FileTask):
         return (pair for pair in pairs if pair[0].difficulty not in self.excluded_difficulties)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        """The statement, and given public tests that it does not contain.
-
-        Raises:
-            TaskDataError: they cannot be parsed.
-        """
+        """The statement, and given public tests that it does not contain."""
         given = shown_tests(problem.data.get(FIELD) or [], problem.data.get("function"))
         return instructed(self.instructions, f"{problem.prompt}\n\n{given}" if given else problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
-        """The statement as typed. Without hidden tests, such problems are answered and never judged.
-
-        Raises:
-            TaskDataError: there is no statement in the text.
-        """
-        if not any(character.isalpha() for character in text):
-            raise TaskDataError(f"a programming problem needs words, got {text[:80]!r}; send the whole statement")
-        return problem_of_prompt(text)
+        """The statement as typed. Without hidden tests, such problems are answered and never judged."""
+        return problem_of_prompt(typed_question(text, "a programming problem needs words", str.isalpha))
 
     def parse(self, problem: Problem, text: str) -> str | None:
         """The submitted program of the text, or None."""
@@ -122,9 +107,6 @@ class Taco(FileTask):
         Without public inputs, or if the program does nothing on any of them (it crashes, never ends or prints nothing),
         only programs that differ in comments, docstrings and spacing alone share a key: programs that fail in different
         ways are not a majority.
-
-        Raises:
-            ResourceError: as in ``judge``.
         """
         tests = public_tests(problem)
         key = self._behaviour(_program(problem, answer), tests).key() if tests else None
@@ -139,11 +121,8 @@ class Taco(FileTask):
         return behaviour_of(program, tests, sandbox=self._started_sandbox(), limits=self.limits)
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
-        """Correct if every hidden test passes. Without tests there is no verdict.
-
-        Raises:
-            ResourceError: programs cannot be isolated on this machine, and running without isolation is not allowed.
-        """
+        """Correct if every hidden test passes. Without tests there is no verdict; where programs cannot be isolated,
+        ResourceError is raised."""
         code = self.parse(problem, text)
         if code is None:
             return _judgement(Grade.NO_CODE, "no_code: no program in the text")

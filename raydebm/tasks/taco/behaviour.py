@@ -108,18 +108,9 @@ class Program:
 
 
 def behaviour_of(program: Program, tests: Sequence[PublicTest], *, sandbox: Sandbox, limits: Limits) -> Behaviour:
-    """Run a program on every public input.
+    """Run an untrusted program on every public input, which all call a function or all use stdin.
 
     No test is run after one that had to be stopped; the remaining ones count as failed.
-
-    Args:
-        program: untrusted program and the way to run it.
-        tests: at least one test; either all call a function, or all use stdin.
-        sandbox: isolation of the program.
-        limits: time, memory and output that each test may use.
-
-    Raises:
-        ResourceError: no sandbox can be started.
     """
     limits = replace(limits, output_bytes=min(limits.output_bytes, OUTPUT_BYTES))
     num_tests = sum(test.expected is not None for test in tests)
@@ -156,9 +147,7 @@ class _Run:
         return self._observe_program(test) if test.function is None else self._observe_call(test, test.function)
 
     def _observe_program(self, test: PublicTest) -> Observation:
-        if self._session is not None and self._session.is_used:  # files of one run would be there for the next
-            self.close()
-        self._session = self._session or self._sandbox.session()
+        self._session = self._sandbox.unused(self._session)
         given = test.given.encode("utf-8", "surrogatepass")
         result = self._session.run(self._program.code, given, limits=self._limits, prelude=PRELUDE)
         self._was_stopped = result.status is Status.TIMEOUT

@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from raydebm.tasks.sandbox import Limits, RunResult, Sandbox, Session, Status
+from raydebm.tasks.sandbox import CallResult, Limits, RunResult, Sandbox, Session, Status
 from raydebm.tasks.taco.comparison import same_output, same_value
 from raydebm.tasks.taco.extraction import defines
 
+_MODULES = ("sys", "time", "itertools", "collections", "math", "fractions", "random", "heapq", "numpy")
 PRELUDE = {
-    **{
-        name: name
-        for name in ("sys", "time", "itertools", "collections", "math", "fractions", "random", "heapq", "numpy")
-    },
+    **dict(zip(_MODULES, _MODULES, strict=True)),
     **dict.fromkeys(("accumulate", "product", "permutations", "combinations"), "itertools"),
     **dict.fromkeys(("Counter", "OrderedDict", "deque", "defaultdict", "ChainMap"), "collections"),
     **dict.fromkeys(("sqrt", "sin", "cos", "tan", "ceil", "fabs", "floor", "gcd", "exp", "log", "log2"), "math"),
@@ -90,10 +88,7 @@ def _grade_program(code: str, tests: Sequence[Mapping[str, Any]], sandbox: Sandb
     session: Session | None = None
     try:
         for number, test in enumerate(tests, start=1):
-            if session is None or session.is_used:
-                if session is not None:
-                    session.close()
-                session = sandbox.session()
+            session = sandbox.unused(session)
             result = session.run(code, test["input"].encode("utf-8", "surrogatepass"), limits=limits, prelude=PRELUDE)
             grade_, detail = _judged_output(result, test["output"])
             if grade_ is not Grade.PASSED:
@@ -118,15 +113,19 @@ def _grade_function(
     with sandbox.session() as session:
         result = session.open_program(code, limits=limits, prelude=PRELUDE)
         if result.status is not Status.OK:
-            return GradingReport(grade=Grade(result.status.value), num_tests=len(tests), detail=result.detail)
+            return _failure(result, len(tests))
         for number, test in enumerate(tests, start=1):
             result = session.call(function, _arguments(test["input"]), limits=limits)
             if result.status is not Status.OK:
-                grade_ = Grade(result.status.value)
-                return GradingReport(grade=grade_, num_tests=len(tests), failed_test=number, detail=result.detail)
+                return _failure(result, len(tests), number)
             if not same_value(result.value, test["output"]):
                 return GradingReport(grade=Grade.WRONG_ANSWER, num_tests=len(tests), failed_test=number)
     return GradingReport(grade=Grade.PASSED, num_tests=len(tests))
+
+
+def _failure(result: CallResult, num_tests: int, failed_test: int | None = None) -> GradingReport:
+    grade_ = Grade(result.status.value)
+    return GradingReport(grade=grade_, num_tests=num_tests, failed_test=failed_test, detail=result.detail)
 
 
 def _arguments(values: Sequence[Any]) -> list[Any]:
@@ -151,7 +150,7 @@ def _grade_by_assertions(code: str, tests: Mapping[str, Any], sandbox: Sandbox, 
     with sandbox.session() as session, sandbox.session() as tester:
         result = session.open_program(completed(code, tests["head"], tests["function"]), limits=limits)
         if result.status is not Status.OK:
-            return GradingReport(grade=Grade(result.status.value), num_tests=1, detail=result.detail)
+            return _failure(result, 1)
         tester.open_test(tests["test"], tests["function"], limits=limits)
         raised = ""
         while True:
@@ -169,5 +168,4 @@ def _grade_by_assertions(code: str, tests: Mapping[str, Any], sandbox: Sandbox, 
                 raised = encoded.detail
                 tester.answer_raised(raised)
             else:
-                grade_ = Grade(encoded.status.value)
-                return GradingReport(grade=grade_, num_tests=1, failed_test=1, detail=encoded.detail)
+                return _failure(encoded, 1, 1)

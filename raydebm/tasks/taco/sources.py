@@ -12,6 +12,7 @@ from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
 from raydebm.records import Gold, Problem
 from raydebm.tasks.base import required_field
+from raydebm.tasks.file_backed import source_id_of
 from raydebm.tasks.sources import Row
 from raydebm.tasks.taco.public_tests import FIELD, given_tests, readable_assertions, samples_in
 from raydebm.tasks.taco.statement import TASK, problem_of
@@ -23,11 +24,7 @@ _MBPP_IMPORTS = "import math\nimport re\nfrom typing import *\n"
 
 
 def problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
-    """Parse a row of any known format.
-
-    Raises:
-        TaskDataError: a field is missing or malformed; the message names row and field.
-    """
+    """Parse a row of any known format. An error names row and field."""
     if "entry_point" in row:
         return _by_assertions(row, where)
     question = str(required_field(row, "question", where))
@@ -39,7 +36,7 @@ def problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
         starter_code=starter,
         given=_given(row, question, tests.get("function"), where),
         difficulty=str(row.get("difficulty") or ""),
-        source_id=_source_id(row),
+        source_id=source_id_of(row),
     )
     solution = _first_solution(row)
     value = tests if solution is None else tests | {"solution": solution}
@@ -85,7 +82,8 @@ def _given(row: Row, question: str, function: str | None, where: str) -> list[An
     """
     given = _checked_tests(row, function, where)
     if "test_list" in row and next(samples_in(question), None) is None:
-        given += _samples(row)[:1]
+        for sample in _text_tests((row.get("sample_io") or [])[:1]):
+            given.append({**sample, "input": sample["input"].rstrip("\n") + "\n"})
     return given
 
 
@@ -96,17 +94,6 @@ def _checked_tests(row: Row, function: str | None, where: str) -> list[Any]:
     except TaskDataError as error:
         raise TaskDataError(f"{where}: {error}") from error
     return list(row.get(FIELD) or [])
-
-
-def _samples(row: Row) -> list[dict[str, str]]:
-    """Input and output of the row; an input ends with a newline."""
-    samples = _text_tests(row.get("sample_io") or [])
-    return [{**sample, "input": sample["input"].rstrip("\n") + "\n"} for sample in samples]
-
-
-def _source_id(row: Row) -> str | None:
-    problem_id = row.get("problem_id")
-    return None if problem_id is None else str(problem_id)
 
 
 def _first_solution(row: Row) -> str | None:
@@ -128,7 +115,7 @@ def _by_assertions(row: Row, where: str) -> tuple[Problem, Gold]:
     head = _MBPP_IMPORTS + prompt if "prompt_multiple" in row else prompt
     # The prompts of the recorded MBPP programs showed the given test (LLMDebugger, ``simple_text2code``).
     given = [*_checked_tests(row, function, where), *readable_assertions(row.get("given_tests") or [])]
-    problem = problem_of(prompt, function=function, head=head, given=given, source_id=_source_id(row))
+    problem = problem_of(prompt, function=function, head=head, given=given, source_id=source_id_of(row))
     value = {"kind": "assert", "function": function, "head": head, "test": test}
     return problem, Gold(task=TASK, problem_id=problem.problem_id, value=value)
 
