@@ -65,7 +65,7 @@ def test_a_house_rule_is_found_behind_a_spelling_with_state():
     change = (1, "accommodation", "Bree Quiet House, Bree, Westland")
 
     by_purpose = {
-        purpose: [finding.values["stay"] for finding in dimension_findings(view(purpose, change))["preferences"]]
+        purpose: [finding.values["place"] for finding in dimension_findings(view(purpose, change))["preferences"]]
         for purpose in ("label", "constraint")
     }
 

@@ -61,13 +61,7 @@ class TravelPlanner(FileTask):
 
     name: ClassVar[str] = TASK
     defaults: ClassVar[TaskDefaults] = TaskDefaults(
-        max_length=8192,
-        batch_size=32,
-        patience=2,
-        learning_rate=5e-5,
-        lambda_=2.0,
-        max_tokens=4096,
-        answers_compete=False,
+        max_length=8192, batch_size=32, patience=2, lambda_=2.0, max_tokens=4096, answers_compete=False
     )
     instructions: ClassVar[str] = _INSTRUCTIONS
 
@@ -85,11 +79,7 @@ class TravelPlanner(FileTask):
         return super().messages(problem)
 
     def problem_from_text(self, text: str) -> Problem:
-        """The problem of the benchmark's row as a JSON object.
-
-        Raises:
-            TaskDataError: the text is something else, or the row lacks a field.
-        """
+        """The problem of the benchmark's row as a JSON object."""
         return problem_of_text(text)
 
     def parse(self, problem: Problem, text: str) -> list[dict[str, Any]] | None:
@@ -134,15 +124,8 @@ class TravelPlanner(FileTask):
 
 
 def _catalogue_for(data: Mapping[str, Any], database: str | None) -> Catalogue | None:
-    """Catalogue of a plan's checks: the problem's reference information, else the database, else None.
-
-    Args:
-        data: the problem's data, with the reference information.
-        database: folder of the database, if the environment names one.
-
-    Raises:
-        TaskDataError: the database or the reference information is malformed.
-    """
+    """Catalogue of a plan's checks: the problem's reference information, else the database in this folder, else
+    None."""
     if "reference" in data:
         return _catalogue_from(data["reference"])
     return None if database is None else read_database(database)

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, TypeVar
 
 Row = Mapping[str, str]
 Mode = Literal["self-driving", "taxi"]
@@ -158,15 +158,7 @@ def _number(row: Row, column: str) -> float:
         raise ValueError(f"{column} must be a number, got {row.get(column)!r}") from error
 
 
-class _Placed(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def city(self) -> str: ...
-
-
-P = TypeVar("P", bound=_Placed)
+P = TypeVar("P", Attraction, Restaurant, Stay)
 
 
 def on_one_line(name: str) -> str:

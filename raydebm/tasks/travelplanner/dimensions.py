@@ -4,17 +4,18 @@ In:   PlanView.
 Out:  findings: violations of a dimension, with a sentence each; their penalties add up to the dimension.
 Does not know: gold, files, scores of other plans.
 
-====================  ==============================================================================
-budget                excess / budget, at most 1 connectivity          share of moves between cities without an existing
-transport completeness          share of required fields that are missing preferences           share of the stated
-preferences that are not met diversity             share of meals and attractions that repeat an earlier one
-hallucination         share of named places that are not in the reference information (or database) structure
-share of seven conditions of a reasonable trip that are broken parse                 1 without a plan
-====================  ==============================================================================
+- budget: excess / budget, at most 1
+- connectivity: share of moves between cities without an existing transport
+- completeness: share of required fields that are missing
+- preferences: share of the stated preferences that are not met
+- diversity: share of meals and attractions that repeat an earlier one
+- hallucination: share of named places that are not in the reference information (or database)
+- structure: share of seven conditions of a reasonable trip that are broken
+- parse: 1 without a plan
 
 The first five are also the terms of E_constraint, which reads places more strictly than a label does (``view``).
 Budget, hallucination, and parts of connectivity, preferences and structure need a catalogue; without one they find
-nothing (see ``needs_catalogue``).
+nothing.
 """
 
 import math
@@ -33,15 +34,15 @@ MAX_QUOTED = 80
 _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-def _finding(penalty: float, message: str, **values: object) -> Finding:
+def _finding(penalty: float, message: str, entry: Entity | TransportEntry | None = None, **values: object) -> Finding:
+    """A finding; of an entry of a day, the message may name its day and field, and quote it as ``place``."""
+    if isinstance(entry, Entity):
+        values = {"day": entry.day, "field": entry.field, "place": _quoted(entry.written)} | values
+    elif entry is not None:
+        values = {"day": entry.day, "field": "transportation", "place": _quoted(entry.written)} | values
     if {"day", "field"} <= values.keys():
-        values["path"] = field_path(values["day"], values["field"])
+        values["path"] = f"[day={values['day']}].{values['field']}"
     return Finding(penalty=penalty, values=values, message=message)
-
-
-def field_path(day: object, field: object) -> str:
-    """Path of a day's entry, such as ``[day=2].dinner``."""
-    return f"[day={day}].{field}"
 
 
 def budget(view: PlanView) -> Iterator[Finding]:
@@ -182,11 +183,11 @@ def preferences(view: PlanView) -> Iterator[Finding]:
     if trip.house_rule is not None:
         rule = trip.house_rule
         forbidding = _stays(view, lambda stay: f"No {rule}" in stay.house_rules)
-        yield from _per_stay(forbidding, count, "day {day}: {stay} does not allow {wish} ({terms})", rule)
+        yield from _per_stay(forbidding, count, "day {day}: {place} does not allow {wish} ({terms})", rule)
     if trip.room_type is not None:
         wanted = trip.room_type
         other = _stays(view, lambda stay: not fits_room_type(stay, wanted))
-        yield from _per_stay(other, count, "day {day}: {stay} is of type {terms}, asked for: {wish}", wanted)
+        yield from _per_stay(other, count, "day {day}: {place} is of type {terms}, asked for: {wish}", wanted)
     if trip.cuisine and view.catalogue is not None:
         yield from _missing_cuisines(view, 1 / count)
     if trip.transportation is not None:
@@ -213,15 +214,7 @@ def _stays(view: PlanView, breaks: Callable[[Stay], bool]) -> list[tuple[Entity,
 def _per_stay(stays: list[tuple[Entity, Stay]], count: int, message: str, wish: str) -> Iterator[Finding]:
     for entity, stay in stays:
         terms = stay.house_rules if "does not allow" in message else stay.room_type
-        yield _finding(
-            1 / (count * len(stays)),
-            message,
-            day=entity.day,
-            field="accommodation",
-            stay=_quoted(entity.written),
-            wish=wish,
-            terms=terms,
-        )
+        yield _finding(1 / (count * len(stays)), message, entity, wish=wish, terms=terms)
 
 
 def _missing_cuisines(view: PlanView, share: float) -> Iterator[Finding]:
@@ -241,14 +234,8 @@ def _forbidden_transport(view: PlanView, share: float) -> Iterator[Finding]:
     means = {"no flight": "flight", "no self-driving": "self-driving"}.get(str(view.trip.transportation))
     used = [day.transport for day in view.days if day.transport is not None and day.transport.means == means]
     for transport in used:
-        yield _finding(
-            share / len(used),
-            "day {day}: {transport}, but the query asks for {wish}",
-            day=transport.day,
-            field="transportation",
-            transport=_quoted(transport.written),
-            wish=view.trip.transportation,
-        )
+        message = "day {day}: {place}, but the query asks for {wish}"
+        yield _finding(share / len(used), message, transport, wish=view.trip.transportation)
 
 
 def diversity(view: PlanView) -> Iterator[Finding]:
@@ -259,15 +246,8 @@ def diversity(view: PlanView) -> Iterator[Finding]:
         key = (entity.field in MEALS, entity.name.lower(), entity.city.lower())
         first = seen.setdefault(key, entity)
         if first is not entity:
-            yield _finding(
-                1 / len(visits),
-                "day {day}: {field} repeats {place} (day {first_day}: {first_field})",
-                day=entity.day,
-                field=entity.field,
-                place=_quoted(entity.written),
-                first_day=first.day,
-                first_field=first.field,
-            )
+            message = "day {day}: {field} repeats {place} (day {first_day}: {first_field})"
+            yield _finding(1 / len(visits), message, entity, first_day=first.day, first_field=first.field)
 
 
 def hallucination(view: PlanView) -> Iterator[Finding]:
@@ -277,13 +257,7 @@ def hallucination(view: PlanView) -> Iterator[Finding]:
     entities = list(view.entities)
     for entity in entities:
         if entity.place is None:
-            yield _finding(
-                1 / len(entities),
-                "day {day}: {field} {place} is not in the reference information",
-                day=entity.day,
-                field=entity.field,
-                place=_quoted(entity.written),
-            )
+            yield _finding(1 / len(entities), "day {day}: {field} {place} is not in the reference information", entity)
 
 
 def structure(view: PlanView) -> Iterator[Finding]:

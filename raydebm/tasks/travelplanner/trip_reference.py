@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from raydebm.errors import TaskDataError
 from raydebm.identity import canonical_json
 from raydebm.records import REFERENCE_HEADING
@@ -59,12 +61,12 @@ _FLIGHT_COLUMNS = "number | price per person | departure | arrival"
 class TripReference:
     """Rows of one problem's reference information. Every list is in the order of the source."""
 
-    attractions: tuple[Attraction, ...] = ()
-    restaurants: tuple[Restaurant, ...] = ()
-    stays: tuple[Stay, ...] = ()
-    flights: tuple[Flight, ...] = ()
-    drives: tuple[Drive, ...] = ()
-    no_flights: tuple[tuple[str, str, str], ...] = ()
+    attractions: tuple[Attraction, ...]
+    restaurants: tuple[Restaurant, ...]
+    stays: tuple[Stay, ...]
+    flights: tuple[Flight, ...]
+    drives: tuple[Drive, ...]
+    no_flights: tuple[tuple[str, str, str], ...]
     """(origin, destination, date) without a flight, according to the source."""
 
     def catalogue(self) -> Catalogue:
@@ -82,24 +84,15 @@ class TripReference:
         return canonical_json(asdict(self))
 
 
-def catalogue_from(text: str) -> Catalogue:
-    """Catalogue of the rows in a problem's data, the text of ``TripReference.to_json``.
+_SAVED = TypeAdapter(TripReference)
 
-    Raises:
-        TaskDataError: the text is something else.
-    """
+
+def catalogue_from(text: str) -> Catalogue:
+    """Catalogue of the rows in a problem's data, the text of ``TripReference.to_json``."""
     try:
-        rows = json.loads(text)
-        restaurants = (Restaurant(**{**row, "cuisines": tuple(row["cuisines"])}) for row in rows["restaurants"])
-        return catalogue_of(
-            attractions=[Attraction(**row) for row in rows["attractions"]],
-            restaurants=list(restaurants),
-            stays=[Stay(**row) for row in rows["stays"]],
-            flights=[Flight(**row) for row in rows["flights"]],
-            drives=[Drive(**row) for row in rows["drives"]],
-        )
-    except (ValueError, TypeError, KeyError) as error:
-        raise TaskDataError(f"field 'reference' of the problem's data cannot be read: {error!r}") from error
+        return _SAVED.validate_json(text).catalogue()
+    except ValidationError as error:
+        raise TaskDataError(f"field 'reference' of the problem's data cannot be read: {error}") from error
 
 
 def read_items(value: Any, *, where: str) -> TripReference:
@@ -108,9 +101,6 @@ def read_items(value: Any, *, where: str) -> TripReference:
     Args:
         value: a list of {"Description": ..., "Content": ...}, or its text (JSON, or a Python list).
         where: name of the row for messages.
-
-    Raises:
-        TaskDataError: it has another form, or a table cannot be parsed.
     """
     items = _parsed(value, where) if isinstance(value, str) else value
     if not isinstance(items, Sequence) or not all(isinstance(entry, Mapping) for entry in items):
@@ -122,7 +112,8 @@ def read_items(value: Any, *, where: str) -> TripReference:
         if match is None:
             raise TaskDataError(f"{where}: reference item {title!r} is of an unknown kind")
         _read_item(match, content, rows, where=f"{where}: {title}")
-    return _collected(rows)
+    rows["drives"] = list(dict.fromkeys(rows["drives"]))  # they are listed once per mode of transport, and may repeat
+    return TripReference(**{name: tuple(entries) for name, entries in rows.items()})
 
 
 def _parsed(text: str, where: str) -> Any:
@@ -152,16 +143,6 @@ def _read_item(match: re.Match[str], content: Any, rows: dict[str, list[Any]], *
     known = drive is not None and "day" not in drive["duration"]
     duration, distance = (drive["duration"], drive["distance"]) if drive and known else ("", "")
     rows["drives"].append(drive_of(match["org"], match["dest"], duration=duration, distance=distance))
-
-
-def _collected(rows: Mapping[str, Iterable[Any]]) -> TripReference:
-    """Rows without repetitions: drives are listed once per mode of transport, and drives and tables may repeat."""
-    return TripReference(
-        **{
-            name: tuple(dict.fromkeys(entries)) if name == "drives" else tuple(entries)
-            for name, entries in rows.items()
-        }
-    )
 
 
 def _cells(content: Any, columns: tuple[str, ...], where: str) -> Iterator[Mapping[str, str]]:
@@ -213,8 +194,8 @@ def prompt_of(query: str, reference: TripReference | None) -> str:
 
 
 def _reference_lines(reference: TripReference) -> Iterator[str]:
-    for kind, rows in (("Attractions", reference.attractions), ("Restaurants", reference.restaurants)):
-        yield from _city_lines(kind, rows)
+    yield from _city_lines("Attractions", reference.attractions)
+    yield from _city_lines("Restaurants", reference.restaurants)
     yield from _city_lines("Accommodations", reference.stays)
     legs: dict[tuple[str, str, str], list[Flight]] = {}
     for flight in reference.flights:
