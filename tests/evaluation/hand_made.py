@@ -1,6 +1,7 @@
 """Small pools written by hand, one tuple per candidate, and what follows from them."""
 
 import math
+import re
 from dataclasses import dataclass
 
 from raydebm.config import EvaluationConfig
@@ -118,3 +119,8 @@ def cell(reproduced, label, row, column="GSM8K"):
     """Cell of a table of the paper."""
     table = next(table for table in reproduced.tables if table.label == label)
     return dict(table.rows)[row][table.columns.index(column)]
+
+
+def cells(table):
+    """Rows without the intervals, which are drawn at random."""
+    return [tuple(re.sub(r" \[[^\]]*\]", "", text) for text in row) for row in table.rows]

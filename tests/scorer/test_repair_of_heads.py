@@ -1,6 +1,7 @@
 """Heads trained anew on balanced groups; the planted shortcut at the end is found, repaired, and costs nothing."""
 
 import json
+import math
 import random
 import shutil
 from collections import defaultdict
@@ -16,6 +17,7 @@ from raydebm.evaluation.confounding.refit import (
     FeatureExtractor,
     RepairSettings,
     RepairText,
+    _Objective,
     balanced_cells,
     cell_weights,
     repair_heads,
@@ -71,6 +73,16 @@ def test_every_cell_weighs_the_same():
         weights[one.generator, one.correct] += weight
 
     assert dict(weights) == pytest.approx(dict.fromkeys(weights, 0.25))
+
+
+def test_the_loss_of_the_repair_is_of_the_label_by_the_energy_mean_over_the_cells():
+    """Energies -1 and 2 of a's right and wrong answer, 0 of b's: softplus(-1), softplus(-2) and twice ln 2."""
+    texts = [text_of("p", generator, correct) for generator in "ab" for correct in (True, False)]
+    objective = _Objective.of(texts, torch.tensor([[-1.0], [2.0], [0.0], [0.0]]))
+
+    loss = float(objective.loss(lambda states: states[:, 0], torch.arange(4)))
+
+    assert loss == pytest.approx((math.log1p(math.exp(-1)) + math.log1p(math.exp(-2)) + 2 * math.log(2)) / 4)
 
 
 @pytest.fixture(scope="module")
@@ -179,9 +191,25 @@ def test_the_repaired_checkpoint_loads_and_says_what_was_done(repaired):
     facts = json.loads((repaired.folder / "ensemble.json").read_text())["meta"]
     assert facts["run"] == "test"
     assert facts["repair"]["cells"] == {"a": [20, 20], "b": [20, 20]}
-    assert "## Repair" in (repaired.folder / "README.md").read_text()
+    card = (repaired.folder / "README.md").read_text()
+    losses = ", ".join(f"{head.adapter} {head.train_loss:.4f} / {head.validation_loss:.4f}" for head in repaired.heads)
+    assert "## Repair" in card
+    assert "Groups: a (20 correct, 20 incorrect), b (20 correct, 20 incorrect). Left out: none." in card
+    assert f"Balanced loss (train / validation, nats): {losses}." in card
     assert len(repaired.heads) == 5
-    assert 0 < repaired.trainable_share < 1
+
+
+def test_the_backbone_counts_once_per_adapter_in_the_share_that_was_trained(extractor, repaired):
+    def size(name, file):
+        return sum(tensor.numel() for tensor in load_file(repaired.folder / name / file).values())
+
+    heads, adapters = (
+        sum(size(name, file) for name in ("a0", "a1", "a2", "a3", "a4"))
+        for file in ("head.safetensors", "adapter_model.safetensors")
+    )
+    encoder = sum(parameter.numel() for parameter in extractor.backbone.encoder.parameters())
+
+    assert repaired.trainable_share == pytest.approx(heads / (heads + adapters + 5 * encoder))
 
 
 def test_the_same_call_gives_the_same_heads(checkpoint, repaired, tmp_path):

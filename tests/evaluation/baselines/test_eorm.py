@@ -75,6 +75,10 @@ def test_it_learns_to_prefer_correct_candidates_of_unseen_problems(config, train
     assert scores[1].value > scores[0].value
     assert scorer.record.epochs[scorer.record.best_epoch - 1].validation_accuracy == 1.0
     assert scorer.record.num_train_pairs == 64
+    # A mean over problems, which begins at chance (ln 2).
+    losses = [epoch.train_loss for epoch in scorer.record.epochs]
+    assert 0.4 < losses[0] < 1.0
+    assert losses[3] < 0.01
 
 
 def test_the_same_call_gives_the_same_weights_whatever_the_global_seed(config, trained, tmp_path):

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from hand_made import table_of
+from hand_made import cells, table_of
 
 from raydebm.errors import PoolError, ScoringError
 from raydebm.evaluation.confounding.experiments import probes, rescored, style_ablation, variants
@@ -284,21 +284,40 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
     assert isinstance(report, ConfoundingReport)
     assert report.num_ablation_problems == 3
     assert report.probes[0].num_candidates == 20
-    text = report.document().markdown()
-    for heading in (
-        "Generators",
-        "Screen",
-        "Style ablation",
-        "Linear probes",
-        "Style swap of correct answers by fancy",
-    ):
-        assert f"### {heading}" in text
+    rows = {table.title: cells(table) for table in report.tables()}
+    assert rows["Generators"][0] == (
+        "fancy", "12", "50.0", "50.0", "100.0", "+50.0", "-3.000", "-2.000", "-1.000", "1.000",
+    )  # fmt: skip
+    # Spreads of -3 and -1 within and over problems; all picks are right, and half of what fancy wrote.
+    assert [row[1] for row in rows["Screen"]] == [
+        "1.000", "2.000", *["1.000"] * 5, "100.0", "50.0 (fancy)", "50.0", "100.0", "+50.0", "2",
+    ]  # fmt: skip
+    assert rows["Style ablation"][1] == (
+        "no headers", "12", "6", "-", "-", "1.000", "1.000", "3", "100.0", "100.0",
+    )  # fmt: skip
+    assert rows["Linear probes of the features"][0] == ("generator", "2", "20", "100.0", "50.0", "+50.0")
+    assert rows["Style swap of correct answers by fancy"] == [("plain", "6", "0", "0", "0", "6", "2.000")]
+    assert all(f"### {title}" in report.document().markdown() for title in rows)
+    assert report.summary().startswith("Scorer rule, 6 problems, lambda 1. The screen warns: picked more often than")
+    assert "fancy (+50 points); the generator explains 100 % of the variance" in report.summary()
     page = report.document({"command": "<b>"}).html()
     assert page.count("<svg") == 1
     assert "&lt;b&gt;" in page
     stored = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert stored["screen"]["spread"]["value"] == 1.0
     assert stored["warnings"]
+
+
+def test_a_figure_of_the_screen_says_on_how_many_problems_and_whether_in_hindsight(make_pool):
+    """Of two problems a answered one, rightly; b none of the two."""
+    wrong = (0, {"generator": "b", "members": (1.0,)})
+    pools = [make_pool((1, {"generator": "a", "members": (0.0,)}), wrong), make_pool(wrong, problem_id="q")]
+    (report,) = confounding_steps(table_of(pools), settings=ConfoundingSettings(lambda_=1.0, num_bootstrap=100))
+
+    shown = {name: value for name, value, _ in cells(report.tables()[1])}
+    assert shown["energy (paper): correct %"] == "50.0"
+    assert shown["best generator: correct %"] == "100.0 (n=1; a, chosen in hindsight)"
+    assert shown["spread within problems, in units of that gap"] == "no gap"
 
 
 def test_a_line_goes_before_each_step_that_takes_long(pools):

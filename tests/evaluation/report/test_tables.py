@@ -1,11 +1,10 @@
 """Cells of the report's tables: numbers, units, signs, dashes, order and bold rows, all by hand."""
 
-import re
 from dataclasses import replace
 
 import hand_made
 import pytest
-from hand_made import table_of
+from hand_made import cells, table_of
 
 from raydebm.decision.calibration.profile_choice import ProfileTest
 from raydebm.evaluation.certainty.confidence import DecisionStudy, Promise
@@ -25,11 +24,6 @@ from raydebm.evaluation.studies.study import study
 
 def e(value, n=10):
     return Estimate(value=value, low=None if value is None else value / 2, high=value, n=n)
-
-
-def cells(table):
-    """Rows without the intervals, which are drawn at random."""
-    return [tuple(re.sub(r" \[[^\]]*\]", "", cell) for cell in row) for row in table.rows]
 
 
 def row(table, name):
@@ -237,6 +231,31 @@ def test_tables_of_a_study(plain, make_pool):
     assert [each[1] for each in cells(by_title["The two terms"])] == ["1", "100.0", "100.0", "0.0"]
     assert row(by_title["The pool"], "candidates per problem")[1] == "2"
     assert row(by_title["The pool"], "problems with correct and incorrect ones, %")[1] == "100.0"
+
+
+def test_tables_of_a_study_of_graded_answers(make_pool):
+    """g, of mu 2, violates 0.25; h, of mu 1 and a penalty of 2, violates 0.75: E chooses g, and mu alone h."""
+    pool = table_of(
+        make_pool(
+            (0, {"members": (1.0, 3.0), "generator": "g", "text": "12345678"}),
+            (0, {"members": (0.0, 2.0), "generator": "h", "penalty": 2.0, "broken": [("budget", 2.0)]}),
+            violations=[0.25, 0.75], scores={"judge": [4.0, 1.0]}, problem_id=name, difficulty=group,
+        )
+        for name, group in (("p", "easy"), ("q", ""))
+    )  # fmt: skip
+    tables_of_it = study_tables(study(hand_made.evaluated(pool, adapters=("a0", "a1")), pool))
+    by_title = {table.title: cells(table) for table in tables_of_it}
+
+    assert [each[1] for each in by_title["The pool"]] == ["2", "0.0", "0.500", "0.0", "0.0", "1", "6", "2", "1", "1"]
+    assert by_title["Generators"][1] == ("h", "2", "0", "0.0", "0.750", "0", "4", "-", "-", "0.0", "-")
+    assert by_title["Ensemble size (K)"][1][-2:] == ("0.250", "0.750")
+    assert by_title["Candidates per problem (N)"][1][-4:] == ("0.250", "0.750", "0.500", "0.250")
+    assert [each[1] for each in by_title["Partitioned variance"]] == [
+        "0.0e+00", "2 / 4", "1.0000", "100.0", "0.0", "0.0", "-0.50, -0.50",
+    ]  # fmt: skip
+    assert by_title["What other scorers say of selections"] == [("judge", "4.00", "4.00", "2.50", "+0.00", "2")]
+    # In every resample the order is the same.
+    assert tables_of_it[-2].rows[0] == ("judge", "-mu", "-1.00 [-1.00, -1.00]", "4", "2")
 
 
 def test_variants_without_violations_have_no_such_columns():

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from hand_made import cells
 
 from raydebm.errors import PoolError
 from raydebm.evaluation.certainty.reliability import Stated
@@ -150,6 +151,7 @@ def test_where_there_is_a_violation_score_it_decides():
     assert summary.row("random").paper_minus.value == pytest.approx(0.35)
     shown = {row[0]: row[1:-1] for row in training_tables(summary)[0].rows}
     assert [cell.partition(" ")[0] for cell in shown["random"]] == ["0.500", "0.0", "0.000", "0.0", "+0.350"]
+    assert [row[1:] for row in training_tables(summary)[1].rows][:2] == [("0.500", "0.500"), ("0.200", "0.100")]
 
 
 @pytest.mark.parametrize(
@@ -212,19 +214,43 @@ def test_the_most_certain_of_graded_decisions_are_worth_one_minus_their_violatio
 
 @pytest.fixture
 def with_confidence():
+    def chosen(correct):
+        return [entry("chosen profile", correct, group="decision")]
+
+    certain = stated([1, 1, 0], [0.9, 0.8, 0.3]), stated([1, 0], [0.5, 0.1])
     return [
-        training("pqr", [1, 1, 0], fold=0, decision=stated([1, 1, 0], [0.9, 0.8, 0.3])),
-        training("st", [0, 0], fold=1, decision=stated([0, 0], [0.5, 0.1])),
+        training("pqr", [1, 1, 0], fold=0, decision=certain[0], extra=chosen([1, 1, 0])),
+        training("st", [0, 0], fold=1, decision=certain[1], extra=chosen([1, 0])),
     ]
 
 
 def test_the_tables_of_folds(with_confidence):
-    tables = training_tables(summarise(*with_confidence))
+    selectors, by_fold, facts, tests, confidence, *others = training_tables(summarise(*with_confidence))
 
-    assert [table.title for table in tables] == [
-        "Selectors", "Fold by fold", "Trainings", "Paired tests, pass@1",
-        "Confidence in the chosen profile's selections", "Calibration of confidence", "What the scorer read",
-    ]  # fmt: skip
+    # 3 of 5 are right, 2 of 3 and 1 of 2 by fold; half would be by chance, and the paper's rule has 2.
+    assert (cells(selectors)[0], selectors.emphasised) == (
+        ("chosen profile", "60.0", "11.8", "20.0", "-20.0", "5"), (0,),
+    )  # fmt: skip
+    assert cells(selectors)[3] == ("energy (paper)", "40.0", "47.1", "-20.0", "", "5")
+    assert selectors.caption.startswith("5 problems, means over seeds 0, each tested once by a training on other folds")
+    assert (by_fold.title, cells(by_fold)[2], by_fold.emphasised) == (
+        "Fold by fold", ("chosen profile", "66.7", "50.0"), (2,),
+    )  # fmt: skip
+    assert cells(facts)[1] == ("1", "0", "2", "7", "2", "40", "1", "-", "-", "-")
+    assert tests.title == "Paired tests, pass@1"
+    # Without the least certain, which is wrong, 3 of 4 are right.
+    assert (cells(confidence), confidence.headers[2]) == (
+        [("confidence", "1.000", "75.0", "+15.0", "5")], "80 % most certain, correct %",
+    )  # fmt: skip
+    assert [table.title for table in others] == ["Calibration of confidence", "What the scorer read"]
+
+
+def test_the_tables_of_seeds_begin_with_the_papers_rule(seeds):
+    selectors, by_seed, *_ = training_tables(seeds)
+
+    assert cells(selectors)[0] == ("energy (paper)", "50.0", "23.6", "0.0", "", "3")
+    assert (by_seed.title, by_seed.emphasised) == ("Training by training", (2,))
+    assert cells(by_seed)[2] == ("energy (paper)", "66.7", "33.3")
 
 
 def test_the_documents_hold_the_same_numbers(with_confidence, tmp_path):
@@ -244,3 +270,6 @@ def test_without_folds_the_documents_are_of_the_seeds(seeds, tmp_path):
 
     assert address == str(tmp_path / "seeds" / "report.html")
     assert json.loads((tmp_path / "seeds" / "seeds.json").read_text())["seeds"] == [0, 1]
+    text = (tmp_path / "seeds" / "report.md").read_text()
+    assert "run: 2 seeds" in text
+    assert "2 trainings on 3 test problems of task gsm8k." in text
