@@ -23,11 +23,11 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 46_780,
     "modules": 267,
-    "test lines": 36_250,
+    "test lines": 36_330,
     "benchmark lines": 2_360,
     "client lines": 410,
     "document lines outside docs/log": 5_880,
-    "tracked bytes": 15_340_000,
+    "tracked bytes": 15_350_000,
     "recipe keys": 164,
     "service arguments": 28,
     "commands": 16,
