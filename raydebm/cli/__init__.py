@@ -6,12 +6,12 @@ Every verb parses its options, calls the function that does the work, and shows 
 
 import gc
 import logging
-import os
 import sys
 from collections.abc import Sequence
 
-from raydebm.errors import ConfigError, RaydebmError
+from raydebm.errors import RaydebmError
 from raydebm.records import GC_THRESHOLD
+from raydebm.service.logs import log_level
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -20,18 +20,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     gc.set_threshold(GC_THRESHOLD)
     try:
-        logging.basicConfig(level=_log_level(), format="%(levelname)s %(name)s: %(message)s")
+        logging.basicConfig(level=log_level(default="WARNING"), format="%(levelname)s %(name)s: %(message)s")
         app(args=None if arguments is None else list(arguments))
     except RaydebmError as error:
         from raydebm.cli.console import show_error
 
         show_error(error)
         sys.exit(2)
-
-
-def _log_level() -> str:
-    """Level of log lines from the environment. Raises ConfigError for an unknown one."""
-    level = os.environ.get("RAYDEBM_LOG_LEVEL") or "WARNING"
-    if level.upper() not in logging.getLevelNamesMapping():
-        raise ConfigError(f"RAYDEBM_LOG_LEVEL {level!r} is not a level; use DEBUG, INFO, WARNING, ERROR or CRITICAL")
-    return level.upper()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from raydebm.decision.calibration.policy_fit import PolicyFit
     from raydebm.decision.policy import Policy
     from raydebm.run.directory import RunDir
-    from raydebm.service.feedback import Origin, OutcomeSample
+    from raydebm.service.feedback import OutcomeSample
     from raydebm.service.store.reader import Filter
 
 
@@ -152,32 +152,23 @@ def show_calibrated(policy: "Policy", fit: dict[str, Any] | None) -> None:
 # ---- from reported outcomes ----------------------------------------------------------------------------------------
 
 
-def _origin(recipe: "Recipe", run: "RunDir", reported: ReportedOutcomes) -> "Origin":
-    from raydebm.run.ensemble_file import holds_ensemble, read_ref
-    from raydebm.service.feedback import Origin
-    from raydebm.tasks import task_of
-
-    if not holds_ensemble(run.uri("scorer")):
-        raise ConfigError(f"{run.uri('scorer')} contains no ensemble, so its decisions cannot be found")
-    return Origin(
-        task=task_of(recipe.task),
-        checkpoint=read_ref(run.uri("scorer")).fingerprint,
-        where=reported.where,
-        by=reported.by,
-    )
-
-
 def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force: bool) -> None:
     """Certify the run's policy on stored outcomes, write it to the run, and describe the data."""
     from raydebm.decision.policy_file import read_policy
     from raydebm.run.directory import RunDir
+    from raydebm.run.ensemble_file import holds_ensemble, read_ref
     from raydebm.run.fingerprints import why_not_current
-    from raydebm.service.feedback import outcome_sample, recertified, source_of
+    from raydebm.service.feedback import Origin, outcome_sample, recertified, source_of
     from raydebm.service.store.reader import DecisionReader
+    from raydebm.tasks import task_of
 
     stated, recipe = asked
     run = RunDir(recipe.resolved_run_dir)
-    origin = _origin(recipe, run, reported)
+    scorer = run.uri("scorer")
+    if not holds_ensemble(scorer):
+        raise ConfigError(f"{scorer} contains no ensemble, so its decisions cannot be found")
+    checkpoint = read_ref(scorer).fingerprint
+    origin = Origin(task=task_of(recipe.task), checkpoint=checkpoint, where=reported.where, by=reported.by)
     policy = read_policy(run, recipe, origin.task)
     reason = why_not_current("energies", recipe, run)
     if reason is not None:

@@ -40,7 +40,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from raydebm import tracing
 from raydebm.errors import ConfigError, OverloadedError, RaydebmError, ServiceError, as_service_error
 from raydebm.records import well_formed
-from raydebm.service.core import Meter
+from raydebm.service.core import Meter, internal_error
 from raydebm.service.logs import REQUEST_ID, redact
 from raydebm.service.settings import Bundle
 from raydebm.service.spending import SERVICE, Account, Ceilings, Ledger
@@ -285,8 +285,8 @@ class Guard:
         refused request."""
         self._app, self._bundle, self._meter, self._public, self._routes = app, bundle, meter, public_paths, routes
         self._keyring, self._intake, self._ledger = keyring, intake or Intake(), ledger
-        self._allowed_hosts = frozenset(name.lower() for name in bundle.allowed_hosts)
-        most = bundle.limits.max_running
+        self._allowed_hosts = frozenset(name.lower() for name in bundle.args.allowed_hosts)
+        most = bundle.args.limits.max_running
         self._admission = Admission(most, most // 4, on_change=lambda num: meter.set("requests_waiting", num))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -322,9 +322,8 @@ class Guard:
             except RaydebmError as error:
                 failure = as_service_error(error)
             except Exception:
-                # Unforeseen errors are logged with the request id and answered without a traceback.
                 log.exception("request %s failed", request_id)
-                failure = ServiceError(f"internal error; the log has it under request id {request_id}", 500, "internal")
+                failure = internal_error(request_id)
             finally:
                 if failure is not None and status is None:
                     await error_response(failure)(scope, receive, answer)
@@ -346,7 +345,7 @@ class Guard:
                 REQUEST_ID.reset(before)
 
     async def _guarded(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, keyring, limits = scope["state"], self._keyring, self._bundle.limits
+        state, keyring, limits = scope["state"], self._keyring, self._bundle.args.limits
         is_public = route_path(scope) in self._public
         if keyring is None:
             check_host(scope["headers"], self._allowed_hosts)
@@ -365,7 +364,7 @@ class Guard:
             await while_connected(self._app, scope, receive, send)
         else:
             self._admission.check()  # a full queue refuses before the upload
-            body = await read_body(scope, receive, max_bytes=self._bundle.max_body_bytes)
+            body = await read_body(scope, receive, max_bytes=self._bundle.args.max_body_bytes)
             async with self._admission.place():
                 await while_connected(self._app, scope, receive, send, body=body)
 

@@ -424,10 +424,7 @@ class Judges:
     def __init__(
         self, backend: Backend, activity: Activity, *, prompt: str | None = None, reasoning: Reasoning = "answer"
     ) -> None:
-        """Args:
-        prompt: problem text to score, with the earlier turns of a chat. Default: the problem's prompt.
-        reasoning: handling of a candidate's thinking before its answer, in scoring.
-        """
+        """``prompt`` is the problem as scored, with the earlier turns of a chat; by default the problem's own."""
         self._backend, self._activity, self._prompt, self._reasoning = backend, activity, prompt, reasoning
         self._energies: dict[str, Energies | None] = {}
         self._scores: dict[str, Mapping[str, float]] = {}
@@ -767,6 +764,11 @@ def decided_under(context: RequestContext, outcome: Outcome, activity: Activity)
 # ---- the service ----------------------------------------------------------------------------------------------------
 
 
+def internal_error(request_id: str) -> ServiceError:
+    """Answer to an unforeseen exception, without its traceback."""
+    return ServiceError(f"internal error; the log has it under request id {request_id}", 500, "internal")
+
+
 @dataclass(frozen=True, slots=True)
 class TriageService:
     """The service without its network."""
@@ -785,13 +787,10 @@ class TriageService:
     async def triage(self, context: RequestContext, activity: Activity | None = None) -> TriageResult:
         """Run the loop for one request, whose work the activity records.
 
-        Raises:
-            ServiceError: there is no basis for a decision: 503 when no generator wrote anything, or nothing that was
-                written could be checked and scored; 504 when the deadline left out every candidate, or at least half of
-                them and the others do not suffice for an answer; 400 when ``max_usd`` pays for no candidate, 429 when
-                the day's ceilings do not.
-            RaydebmError: a part fails (see ``decision.loop.solve``). Once anything was paid, every failure is a
-                ServiceError without ``retry``.
+        Raises ServiceError without a basis for a decision: 503 when no generator wrote anything, or nothing that was
+        written could be checked and scored; 504 when the deadline left out every candidate, or at least half of them
+        and the others do not suffice for an answer; 400 when ``max_usd`` pays for no candidate, 429 when the day's
+        ceilings do not. Once anything was paid, every failure is a ServiceError without ``retry``.
         """
         activity, task = activity or Activity(), context.problem.task
         with tracing.span("triage", {"raydebm.task": task}) as span:
@@ -808,9 +807,13 @@ class TriageService:
                 facts = {"task": task, "status": failure.status, "code": failure.code, "reason": str(failure)}
                 level = logging.WARNING if failure.status >= 500 else logging.INFO
                 log.log(level, "no decision", extra={"facts": facts})
-                if any(reply.cost_usd or reply.prompt_tokens or reply.completion_tokens for reply in activity.drawn):
-                    raise _paid_failure(error, failure, context) from error
-                raise
+                if not any(each.cost_usd or each.prompt_tokens or each.completion_tokens for each in activity.drawn):
+                    raise
+                if not isinstance(error, RaydebmError):
+                    log.exception("request %s failed", context.request_id)
+                    failure = internal_error(context.request_id)
+                # It would pay again if resent.
+                raise ServiceError(str(failure), failure.status, failure.code, failure.param, retry=False) from error
             told = result.facts
             names = ("decision", "num_passes", "energy", "sigma", "penalty", "cost_usd", "policy")
             span.set(
@@ -891,7 +894,7 @@ class TriageService:
             source=Source(context, backend, activity, deadline),
             checker=judges,
             scorer=judges,
-            baselines=judges if bundle.has_evidence else None,
+            baselines=judges if bundle.recipe.evidence else None,
             observer=activity,
             deadline=deadline,
         )
@@ -902,15 +905,6 @@ class TriageService:
             raise ServiceError(message, 429, "insufficient_quota", retry=False) from error
         except LimitReachedError as error:
             raise ServiceError(f"no candidate can be paid for: {error}", 400, "over_budget", "max_usd") from error
-
-
-def _paid_failure(error: Exception, known: ServiceError, context: RequestContext) -> ServiceError:
-    """Failure of a request that has paid for candidates and would pay again if resent."""
-    if isinstance(error, RaydebmError):
-        return ServiceError(str(known), known.status, known.code, known.param, retry=False)
-    log.error("request %s failed", context.request_id, exc_info=error)
-    message = f"internal error; the log has it under request id {context.request_id}"
-    return ServiceError(message, 500, "internal", retry=False)
 
 
 def _check_decidable(outcome: Outcome, activity: Activity) -> None:

@@ -63,25 +63,21 @@ class JsonLines(logging.Formatter):
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         # Lone surrogates and other unprintables are escaped, so that the line can be written in any encoding.
-        return json.dumps({key: _clean(value) for key, value in line.items()}, default=str)
+        return json.dumps({k: redact(v) if isinstance(v, str) else v for k, v in line.items()}, default=str)
 
 
-def _clean(value: Any) -> Any:
-    return redact(value) if isinstance(value, str) else value
+def log_level(environ: Mapping[str, str] = os.environ, *, default: str) -> str:
+    """Level of log lines from the environment. Raises ConfigError for an unknown one."""
+    level = environ.get("RAYDEBM_LOG_LEVEL") or default
+    if level.upper() not in logging.getLevelNamesMapping():
+        raise ConfigError(f"RAYDEBM_LOG_LEVEL {level!r} is not a level; use DEBUG, INFO, WARNING, ERROR or CRITICAL")
+    return level.upper()
 
 
 def configure_logs(request_id: Callable[[], str] = REQUEST_ID.get, environ: Mapping[str, str] = os.environ) -> None:
-    """Send the package's log lines to standard error. Does nothing if logging is already configured.
-
-    Args:
-        request_id: source of the current request's id, for code outside the guard.
-
-    Raises:
-        ConfigError: an unknown level.
-    """
-    level = environ.get("RAYDEBM_LOG_LEVEL", "INFO").upper()
-    if level not in logging.getLevelNamesMapping():
-        raise ConfigError(f"RAYDEBM_LOG_LEVEL {level!r} is not a level; use DEBUG, INFO, WARNING or ERROR")
+    """Send the package's log lines to standard error, with the current request's id, also outside the guard. Does
+    nothing if logging is already configured."""
+    level = log_level(environ, default="INFO")
     logger = logging.getLogger("raydebm")
     if logger.handlers or logging.getLogger().handlers:
         return

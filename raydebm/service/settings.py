@@ -258,7 +258,7 @@ _PROFILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """A run directory, read and checked, with the operator's arguments (see ``AppArgs``). Picklable, for replicas."""
+    """A run directory, read and checked, with the operator's arguments. Picklable, for replicas."""
 
     recipe: Recipe
     policy: Policy
@@ -266,38 +266,31 @@ class Bundle:
     """Names of the served generators, in the recipe's order."""
     checkpoint: str
     versions: Mapping[str, str]
-    max_body_bytes: int
+    args: AppArgs
     max_problem_chars: int = 32_000
     max_candidate_chars: int = 64_000
     """Longer texts to score are refused; a generator's longer candidate counts as failed."""
     max_score_tokens: int = 1_000_000
     """Maximum number of tokens in the texts of one scoring request, each with its problem, at four characters per
     token."""
-    max_deadline_s: float | None = None
-    allowed_hosts: tuple[str, ...] = ()
-    profiles: Mapping[str, ChatOverrides] = field(default_factory=dict)
+    profiles: Mapping[str, ChatOverrides]
     """The named policies, as changes to the served one."""
-    limits: LimitArgs = field(default_factory=LimitArgs)
-    records: RecordsArgs | None = None
+    records: RecordsArgs | None
     """Storage of decisions, with its folder. None if they are not stored."""
-    auditors: tuple[str, ...] | None = None
-    run_dir: str | None = None
-    """Folder of the run. None if its problems cannot be shown."""
-    source: RunSource | None = None
-    """Source of the generators for their replicas. Default: the replicas' first run."""
+    run_dir: str
+    source: RunSource
+    """Source of the generators for their replicas."""
     others: Mapping[str, "Bundle"] = field(default_factory=dict)
     """Further runs behind the same address, by task. They have no others themselves."""
-    reasoning: Reasoning = "answer"
+    reasoning: Reasoning
     """Handling of a candidate's thinking in scoring, as in training."""
-    has_evidence: bool = False
-    """True if baselines are evidence."""
 
     @property
     def ledger_file(self) -> str | None:
         """Path of the SQLite file of daily spending, or None without a folder."""
-        if self.limits.ledger_file is not None:
-            return self.limits.ledger_file
-        is_writable = self.run_dir is not None and not is_url(self.run_dir) and not is_packaged(self.run_dir)
+        if self.args.limits.ledger_file is not None:
+            return self.args.limits.ledger_file
+        is_writable = not is_url(self.run_dir) and not is_packaged(self.run_dir)
         return f"{self.run_dir}/ledger.sqlite" if is_writable else None
 
     @property
@@ -348,7 +341,7 @@ class Bundle:
     def served(self, policy: Policy, *, operators: Policy | None = None) -> Policy:
         """The policy within the operator's ceilings, with a deadline that the service can keep. Raises ServiceError 400
         for more candidates of a pass than allowed."""
-        return _served(policy, operators or policy, self.limits.request, self.max_deadline_s)
+        return _served(policy, operators or policy, self.args.limits.request, self.args.max_deadline_s)
 
     def generator_configs(self) -> tuple[GeneratorConfig, ...]:
         """The recipe's sections of the served generators."""
@@ -392,17 +385,12 @@ def load_bundle(args: AppArgs) -> Bundle:
             "checkpoint": fingerprint_of(ensemble),
             "policy": policy_id(policy),
         },
-        max_body_bytes=args.max_body_bytes,
-        max_deadline_s=args.max_deadline_s,
-        allowed_hosts=args.allowed_hosts,
+        args=args,
         profiles=_profiles(args, recipe, policy, generators),
-        limits=args.limits,
         records=records,
-        auditors=args.auditors,
         run_dir=run.root,
         source=RunSource(run.root, recipe_id(recipe), generators),
         reasoning=reasoning_of(ensemble),
-        has_evidence=bool(recipe.evidence),
     )
 
 

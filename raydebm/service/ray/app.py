@@ -129,7 +129,6 @@ def application_of(args: AppArgs) -> serve.Application:
         ),
         _deployment(ScorerDeployment, max_ongoing_requests=256).bind(bundle.checkpoint, args.device, scoring_type),
         _deployment(ConstraintDeployment).bind(),
-        args,
         _deployment(BaselineDeployment).bind(evidence, args.run_dir) if evidence else None,
     )
     return application

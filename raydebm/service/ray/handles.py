@@ -96,8 +96,7 @@ class HandleBackend:
         """Load a run's adapters and generators on every running replica. Raises RaydebmError if they cannot be used or
         no replica answers, TimeoutError if one takes longer than ``LOAD_TIMEOUT_S``."""
         await self._load(self._scorer, "scorer", bundle.checkpoint_ref)
-        if bundle.source is not None:
-            await self._load(self._generator, "generator", bundle.source)
+        await self._load(self._generator, "generator", bundle.source)
 
     async def _load(self, handle: Handle, part: str, what: CheckpointRef | RunSource) -> None:
         await persistently(lambda: self._call(handle.load, what), what=part)

@@ -24,7 +24,7 @@ from raydebm.service.ray.handles import HandleBackend
 from raydebm.service.routes.application import create_app
 from raydebm.service.routes.stored import claim_monitor
 from raydebm.service.settings import AppArgs, Bundle, load_gateway
-from raydebm.service.store.record import writer_of
+from raydebm.service.store.record import DecisionWriter
 
 log = logging.getLogger(__name__)
 
@@ -95,17 +95,16 @@ class TriageIngress:
         generator: DeploymentHandle[Any],
         scorer: DeploymentHandle[Any],
         constraint: DeploymentHandle[Any],
-        args: AppArgs,
         baselines: DeploymentHandle[Any] | None = None,
     ) -> None:
         configure_logs()
         gc.set_threshold(GC_THRESHOLD)
         tracing.start_tracing("ingress")
-        self._args, self._meter = args, RayMeter()
-        self._intake = Intake()
-        self._records = writer_of(bundle.records)
+        self._args, self._meter, self._intake = bundle.args, RayMeter(), Intake()
+        records = bundle.records
+        self._records = None if records is None or records.folder is None else DecisionWriter(records.folder, records)
         self._backend = HandleBackend(generator, scorer, constraint, baselines, bundle)
-        self._keyring = load_keyring(bundle.limits.keys_file)
+        self._keyring = load_keyring(bundle.args.limits.keys_file)
         claims = claim_monitor(bundle, self._meter)
         if claims is not None:
             claims.look()  # so that the first answer has no guarantee that outcomes contradict
@@ -171,7 +170,7 @@ class TriageIngress:
         running = self._service.bundle
         bundle = await asyncio.to_thread(load_gateway, changed_args(self._args, user_config))
         check_same_evidence(running, bundle)
-        keyring = await asyncio.to_thread(load_keyring, bundle.limits.keys_file)
+        keyring = await asyncio.to_thread(load_keyring, bundle.args.limits.keys_file)
         known = {(run.checkpoint_ref, run.source) for run in running.runs}
         for run in bundle.runs:
             if (run.checkpoint_ref, run.source) not in known:

@@ -26,12 +26,8 @@ def create_app(
     intake: Intake | None = None,
     ledger: Ledger | None = None,
 ) -> FastAPI:
-    """The ASGI application over one service.
-
-    Args:
-        intake: counter of open requests, shared with the previous application. Default: a new one.
-        ledger: ledger of daily spending. Default: one on the bundle's file.
-    """
+    """The ASGI application over one service. The counter of open requests is shared with the previous application; the
+    ledger of daily spending is by default one on the bundle's file."""
     app = FastAPI(
         title="raydebm",
         version=__version__,
@@ -52,7 +48,7 @@ def create_app(
         triage_routes(service),
         scoring_routes(service),
         health_route(service),
-        record_routes(None if claims is None else RecordsDesk(service, claims), watched=bundle.auditors or ()),
+        record_routes(None if claims is None else RecordsDesk(service, claims), watched=bundle.args.auditors or ()),
         sample_routes(bundle),
         page_routes(),
     )

@@ -55,7 +55,7 @@ class SampleProblem(BaseModel):
 
 
 def _test_problems(bundle: Bundle) -> list[Problem]:
-    if bundle.run_dir is None or not (run := RunDir(bundle.run_dir)).has_problems():
+    if not (run := RunDir(bundle.run_dir)).has_problems():
         return []
     rows = run.problems()
     test = held_out(rows, bundle.recipe)

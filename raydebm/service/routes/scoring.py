@@ -118,7 +118,7 @@ async def get_scores(
     service: TriageService, request: ScoreRequest, *, request_id: str, received: float | None = None
 ) -> ScoreResponse:
     """Scores of one request. Raises ServiceError if it is wrong, or a part fails; 504 at the deadline."""
-    limits_s = [service.bundle.max_deadline_s, request.deadline_ms and request.deadline_ms / 1000]
+    limits_s = [service.bundle.args.max_deadline_s, request.deadline_ms and request.deadline_ms / 1000]
     most_s = min((limit for limit in limits_s if limit is not None), default=None)
     work = scored_texts(service, request.problem, request.candidates, task_name=request.task, lambda_=request.lambda_)
     bundle, items = await within_deadline(work, most_s, received=received)
@@ -185,7 +185,7 @@ async def _judged(
     judges = Judges(service.backend.serving(bundle), Activity(), reasoning=bundle.reasoning)
 
     async def baseline_scores() -> list[Mapping[str, float]]:
-        return await judges.scores(problem, candidates) if bundle.has_evidence else [{} for _ in candidates]
+        return await judges.scores(problem, candidates) if bundle.recipe.evidence else [{} for _ in candidates]
 
     energies, reports, scores = await asyncio.gather(
         judges.score(problem, candidates), judges.check(problem, candidates), baseline_scores()
@@ -367,7 +367,7 @@ async def get_rewards(
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from None  # it cancelled the others: without one reward there is no answer
 
-    await within_deadline(score_all(), service.bundle.max_deadline_s, received=received)
+    await within_deadline(score_all(), service.bundle.args.max_deadline_s, received=received)
     items = [scored[index] for index in range(len(texts))]
     for item in items:
         if item.error not in (None, NO_ANSWER):

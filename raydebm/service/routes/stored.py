@@ -347,7 +347,7 @@ def claim_monitor(bundle: Bundle, meter: Meter) -> ClaimMonitor | None:
     if bundle.records is None or bundle.records.folder is None:
         return None
     claims = {
-        name: Claim(max_error=policy.guarantee["max_error"], by=bundle.auditors)
+        name: Claim(max_error=policy.guarantee["max_error"], by=bundle.args.auditors)
         for name, policy in bundle.answering.items()
         if policy.guarantee and policy.guarantee["certified"]
     }

@@ -22,7 +22,7 @@ from raydebm.decision.sampling.waves import Wave
 from raydebm.errors import RaydebmError, ServiceError, as_service_error
 from raydebm.records import Candidate, GenerationRequest, PassRecord, ScoredCandidate
 from raydebm.service.access import ended, error_body, should_retry
-from raydebm.service.core import Activity, RequestContext, TriageService, request_context
+from raydebm.service.core import Activity, RequestContext, TriageService, internal_error, request_context
 from raydebm.service.logs import redact
 from raydebm.service.routes.bodies import (
     TriageRequest,
@@ -115,8 +115,7 @@ async def request_events(
     except Exception:
         # The status line has been sent, so the guard could only cut the stream off.
         log.exception("request %s failed", context.request_id)
-        message = f"internal error; the log has it under request id {context.request_id}"
-        yield failed(stream_error(ServiceError(message, 500, "internal")))
+        yield failed(stream_error(internal_error(context.request_id)))
     finally:
         await ended(work)
     if ending:

@@ -262,11 +262,6 @@ class RecordsArgs(BaseModel):
     """Age of the last decision at which a file is removed. None for no limit."""
 
 
-def writer_of(args: RecordsArgs | None) -> "DecisionWriter | None":
-    """Writer for the arguments, or None without any."""
-    return None if args is None or args.folder is None else DecisionWriter(args.folder, args)
-
-
 class DecisionWriter:
     """Write one folder. Several writers (replicas) may share it, with distinct file names."""
 
@@ -296,15 +291,14 @@ class DecisionWriter:
         """Queue a decision. Never raises and never waits for a disk. Returns False if it was dropped and counted."""
         size = _num_chars(record)
         with self._wake:
-            full = len(self._waiting) >= MAX_WAITING
-            full = full or self._waiting_chars + size > MAX_WAITING_CHARS
-            if full or self._closing:
+            is_full = len(self._waiting) >= MAX_WAITING or self._waiting_chars + size > MAX_WAITING_CHARS
+            if is_full or self._closing:
                 self.num_dropped += 1
                 return False
             self._waiting.append((record, size))
             self._waiting_chars += size
             self._start()
-            if len(self._waiting) >= MAX_WAITING // 4 or len(self._waiting) >= ROW_GROUP:
+            if len(self._waiting) >= MAX_WAITING // 4:
                 self._wake.notify()
         return True
 

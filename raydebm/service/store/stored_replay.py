@@ -41,11 +41,8 @@ class Changes:
     (``decision.costs``)."""
 
     def policy_for(self, recorded: Policy) -> Policy:
-        """The changed policy. A budget voids its guarantee, as one of the policy's own would.
-
-        Raises:
-            ConfigError: the changed values contradict each other or are out of range.
-        """
+        """The changed policy. A budget voids its guarantee, as one of the policy's own would. Raises ConfigError for
+        values that contradict each other or are out of range."""
         base = recorded if self.policy is None else self.policy
         values = dict(self.values)
         if self.costs is not None:
@@ -80,15 +77,10 @@ class Replayed:
     @property
     def same_answer(self) -> bool:
         """True if the selected answers are equal, accepted or not."""
-        recorded = self.recorded
-        if self.again.selected == recorded.selected:
-            return True
-        keys = {scored.candidate.candidate_id: scored.report.vote_key for scored in recorded.pool}
-        before, after = (
-            keys.get(candidate_id) if candidate_id else None
-            for candidate_id in (recorded.selected, self.again.selected)
-        )
-        return before is not None and before == after
+        before, after = self.recorded.selected, self.again.selected
+        keys = {each.candidate.candidate_id: each.report.vote_key for each in self.recorded.pool}
+        key = keys.get(before or "")
+        return before == after or (key is not None and key == keys.get(after or ""))
 
     @property
     def changed(self) -> bool | None:
@@ -241,14 +233,9 @@ NUM_BOOTSTRAP = 1000
 
 
 def compare_policies(pairs: Sequence[ReplayedPair]) -> tuple[Comparison, Comparison]:
-    """Test the differences in right and in wrong returned answers, replayed minus recorded.
-
-    Args:
-        pairs: One pair per problem, because decisions about one problem are not independent.
-
-    Returns:
-        Right answers and wrong answers, each by the exact McNemar test, with p corrected for both by Holm.
-    """
+    """Test the differences in right and in wrong returned answers, replayed minus recorded, each by the exact McNemar
+    test, with p corrected for both by Holm. There is one pair per problem, because decisions about one problem are not
+    independent."""
     bootstrap = Bootstrap.of(len(pairs), num_bootstrap=NUM_BOOTSTRAP, seed=0)
     tests = []
     for worth in (1, -1):

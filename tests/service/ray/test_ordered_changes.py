@@ -53,7 +53,7 @@ def replica(args, parts):
     if isinstance(args, str):
         args = AppArgs(run_dir=args, records=None)
     (ingress, *_) = TriageIngress.__bases__  # below it is a wrapper of Serve's for replicas
-    begun = ingress(load_bundle(args), parts, parts, parts, args)
+    begun = ingress(load_bundle(args), parts, parts, parts)
     begun.__serve_build_asgi_app__()
     return begun
 
