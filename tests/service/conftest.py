@@ -32,6 +32,7 @@ from hand_written_run import (  # noqa: F401 - the fixtures are this module's ow
     context_of,
     decided,
     energies,
+    official,
     puzzle,
     recipe,
     script,
@@ -65,31 +66,16 @@ def listening():
     return serving
 
 
-def sse_events(text):
-    """(event name or None, data text) of every event; comments as ("comment", text)."""
-    events = []
-    for block in text.strip().split("\n\n"):
-        name, data = None, []
-        for line in block.splitlines():
-            if line.startswith(":"):
-                name, data = "comment", [line[1:].strip()]
-            elif line.startswith("event:"):
-                name = line.partition(":")[2].strip()
-            elif line.startswith("data:"):
-                data.append(line.partition(":")[2].strip())
-        events.append((name, "\n".join(data)))
-    return events
-
-
 @pytest.fixture
 def read_events():
-    return sse_events
+    """(event name or None, data) of every event of a text, without comments."""
 
+    def read(text):
+        blocks = [block for block in text.strip().split("\n\n") if not block.startswith(":")]
+        fields = [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks]
+        return [(each.get("event"), each["data"]) for each in fields]
 
-@pytest.fixture
-def chunks_of():
-    """The JSON chunks of an SSE text, without comments, named events and [DONE]."""
-    return lambda text: [json.loads(data) for name, data in sse_events(text) if name is None and data != "[DONE]"]
+    return read
 
 
 @pytest.fixture
@@ -119,6 +105,29 @@ def tiny_models(tmp_path_factory):
 def live_run(tmp_path_factory, tiny_models):
     """A finished run: a recorded generator that is wrong in pass 1 and right in pass 2, a random Llama, an ensemble."""
     return make_run(tmp_path_factory.mktemp("live"), *tiny_models)
+
+
+@pytest.fixture(scope="session")
+def local_backend():
+    """Makes a run's backend of the deployments' own code, in this process: Serve's local testing mode, no Ray."""
+    from ray import serve
+
+    from raydebm.service.ray.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
+    from raydebm.service.ray.handles import HandleBackend
+
+    def make(served, name):
+        def local(kind, *args):
+            bound = serve.deployment(kind).bind(*args)
+            return serve.run(bound, name=f"{name}-{kind.__name__}", _local_testing_mode=True)
+
+        return HandleBackend(
+            local(GeneratorDeployment, served.generator_configs(), served.run_dir),
+            # Serve's batching needs a replica; the batched work itself does not.
+            local(ScorerDeployment, served.checkpoint, "cpu", "float32"),
+            local(ConstraintDeployment),
+        )
+
+    return make
 
 
 # ---- services on real Ray Serve -------------------------------------------------------------------------------------

@@ -113,6 +113,16 @@ class HandWritten:
         return {"generators": ["ada", "bo"], "scorer": {"adapters": ["a0", "a1"]}}
 
 
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self, now=1000.0):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+
 def session(app, **options):
     """An httpx client of an ASGI application, without a network."""
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://localhost", **options)
@@ -204,6 +214,21 @@ def app(bundle, backend):
 @pytest.fixture
 def client(app):
     return Client(app)
+
+
+@pytest.fixture
+def official(app):
+    """Uses OpenAI's own client of the application, in an async function."""
+    import openai
+
+    def run(use):
+        async def inside():
+            http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
+            return await use(openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="x", http_client=http))
+
+        return asyncio.run(inside())
+
+    return run
 
 
 @pytest.fixture

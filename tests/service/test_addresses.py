@@ -6,15 +6,12 @@ client's to check. This test fails when a field changes that.
 
 import contextlib
 import copy
-import hashlib
 import sys
 from pathlib import Path
 
 import pytest
+from hand_written_run import chat_body
 
-from raydebm.service.access import ApiKey, Keyring
-from raydebm.service.core import TriageService
-from raydebm.service.routes.application import create_app
 from raydebm.service.store.record import DecisionWriter
 
 HOST = "metadata.probe.invalid"
@@ -85,19 +82,13 @@ def document(client):
 
 
 @pytest.fixture
-def send(bundle, backend, client_of, puzzle):
-    """Sends a body with a key, to a service with one stored decision."""
-    key = ApiKey(name="key", sha256=hashlib.sha256(b"the-key").hexdigest())
+def send(bundle, client_of, puzzle):
+    """Sends a body to a service with one stored decision."""
     records = DecisionWriter(bundle.records.folder)
-    app = create_app(TriageService(bundle, backend, records=records), keyring=Keyring([key]))
-    client, headers = client_of(app), {"Authorization": "Bearer the-key"}
-    record_id = client.post("/v1/triage", {"problem": puzzle}, headers=headers).json()["record_id"]
+    client = client_of(bundle, records=records)
+    record_id = client.post("/v1/triage", {"problem": puzzle}).json()["record_id"]
     records.flush()
-
-    def post(route, body):
-        return client.post(route.replace("{record_id}", record_id), body, headers=headers)
-
-    return post
+    return lambda route, body: client.post(route.replace("{record_id}", record_id), body)
 
 
 def test_the_watch_sees_what_it_is_for():
@@ -141,13 +132,9 @@ def test_no_header_and_no_path_is_an_address(client, puzzle, address):
 def test_a_schema_refers_to_no_other_document(client, puzzle, address):
     schema = {"type": "object", "properties": {"a": {"$ref": address}}, "$schema": address, "$id": address}
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    body = {
-        "model": "raydebm/knights_knaves",
-        "messages": [{"role": "user", "content": puzzle}],
-        "response_format": wanted,
-    }
     with nothing_opened():
-        assert client.post("/v1/chat/completions", body).status_code in (200, 400)
+        reply = client.post("/v1/chat/completions", chat_body(puzzle, response_format=wanted))
+    assert reply.status_code in (200, 400)
 
 
 def test_a_task_file_of_a_client_is_not_read(client, puzzle, tmp_path):

@@ -7,16 +7,12 @@ import contextlib
 import io
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import yaml
-from ray import serve
 
 from raydebm.run.directory import RunDir
 from raydebm.service.core import TriageService
-from raydebm.service.ray.deployments import ConstraintDeployment, GeneratorDeployment, ScorerDeployment
-from raydebm.service.ray.handles import HandleBackend
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.service.store.record import DecisionWriter
@@ -27,42 +23,29 @@ BLOCK = re.compile(r"(?:<!-- service: (\w+) -->\n)?```python\n(.*?)```", re.DOTA
 SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
 
 
-def application_of(run_dir, name, records=None):
-    bundle = load_bundle(AppArgs(run_dir=run_dir, records=None if records is None else {"folder": records.root}))
+@pytest.fixture(scope="module")
+def application_of(local_backend):
+    def make(run_dir, name, records=None):
+        bundle = load_bundle(AppArgs(run_dir=run_dir, records=records and {"folder": records.root}))
+        return create_app(TriageService(bundle, local_backend(bundle, name).serving(bundle), records=records))
 
-    def local(kind, *args):
-        bound = serve.deployment(kind).bind(*args)
-        return serve.run(bound, name=f"{name}-{kind.__name__}", _local_testing_mode=True)
-
-    backend = HandleBackend(
-        local(GeneratorDeployment, bundle.generator_configs(), run_dir),
-        # Serve's batching needs a replica; the batched work itself does not.
-        local(ScorerDeployment, bundle.checkpoint, "cpu", "float32"),
-        local(ConstraintDeployment),
-    )
-    return create_app(TriageService(bundle, backend.serving(bundle), records=records))
+    return make
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory):
-    return DecisionWriter(str(tmp_path_factory.mktemp("kept")))
-
-
-@pytest.fixture(scope="module")
-def url(live_run, records, listening, new_port):
+def url(live_run, application_of, tmp_path_factory, listening, new_port):
+    records = DecisionWriter(str(tmp_path_factory.mktemp("kept")))
     with listening(application_of(live_run, "puzzles", records), new_port()) as address:
         yield address
 
 
 @pytest.fixture(scope="module")
-def packing_url(live_run, repository, tmp_path_factory, listening, new_port):
+def packing_url(live_run, application_of, repository, tmp_path_factory, listening, new_port):
     """A run of the task that docs/tutorials/a_task.md builds, with the ensemble of the other run."""
     page = (repository / "docs" / "tutorials" / "a_task.md").read_text(encoding="utf-8")
     definition = yaml.safe_load(re.search(r"file: packing/task\.yaml -->\n```yaml\n(.*?)```", page, re.DOTALL).group(1))
-    run = RunDir(str(tmp_path_factory.mktemp("packing") / "run"))
-    shutil.copytree(Path(live_run) / "scorer", Path(run.root) / "scorer")
-    shutil.copytree(Path(live_run) / "calibration", Path(run.root) / "calibration")
-    tree = RunDir(live_run).read_json("recipe.json")
+    run = RunDir(str(shutil.copytree(live_run, tmp_path_factory.mktemp("packing") / "run")))
+    tree = run.read_json("recipe.json")
     run.write_json({**tree, "task": {"name": definition["name"], "definition": definition}}, "recipe.json")
     with listening(application_of(run.root, "packing"), new_port()) as address:
         yield address
@@ -125,5 +108,5 @@ def test_a_stream_ends_with_the_result_that_triage_gives(connected, puzzle):
 
 
 def test_both_clients_have_the_same_methods():
-    public = {name for name in vars(Raydebm) if not name.startswith("_")}
-    assert public == {name for name in vars(AsyncRaydebm) if not name.startswith("_")}
+    one, other = ({name for name in vars(kind) if not name.startswith("_")} for kind in (Raydebm, AsyncRaydebm))
+    assert one == other

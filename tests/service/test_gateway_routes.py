@@ -1,7 +1,8 @@
 """Several tasks behind one address, over HTTP."""
 
 import pytest
-from two_runs import LIKE_THEM
+from hand_written_run import chat_body
+from two_runs import QUESTION
 
 from raydebm.service.settings import load_gateway
 
@@ -14,10 +15,6 @@ def gateway(two_runs):
 @pytest.fixture
 def service(gateway, client_of):
     return client_of(gateway)
-
-
-def chat(model, text):
-    return {"model": model, "messages": [{"role": "user", "content": text}]}
 
 
 def test_every_task_and_every_named_policy_is_a_model(service):
@@ -40,7 +37,7 @@ def test_a_request_names_its_task_where_several_are_served(service, puzzle):
 
 def test_a_question_is_decided_by_its_own_runs_policy_generators_and_adapters(service, script, gateway):
     backend = script(lambda request: "#### 84")
-    body = service.post("/v1/triage", {"problem": LIKE_THEM, "task": "gsm8k"}).json()
+    body = service.post("/v1/triage", {"problem": QUESTION, "task": "gsm8k"}).json()
     assert (body["task"], body["answer"], body["policy"]["theta_sigma"]) == ("gsm8k", "#### 84", 0.5)
     assert [generator["name"] for generator in body["generators"]] == ["ada"]
     assert {bundle.checkpoint for bundle in backend.served} == {gateway.of("gsm8k").checkpoint}
@@ -48,7 +45,8 @@ def test_a_question_is_decided_by_its_own_runs_policy_generators_and_adapters(se
 
 def test_a_named_policy_holds_for_every_task(service, script):
     script(lambda request: "#### 84")
-    body = service.post("/v1/chat/completions", chat("raydebm/gsm8k@strict", LIKE_THEM)).json()["raydebm"]
+    chat = chat_body(QUESTION, model="raydebm/gsm8k@strict")
+    body = service.post("/v1/chat/completions", chat).json()["raydebm"]
     assert body["policy"]["theta_sigma"] == 0.1
 
 

@@ -12,10 +12,6 @@ from raydebm.service.ray import deployments
 from raydebm.service.store.record import DecisionWriter
 
 
-def chat(puzzle, **changes):
-    return {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], **changes}
-
-
 def test_health_warns_when_decisions_cannot_be_written(bundle, puzzle, tmp_path, eventually, client_of):
     (tmp_path / "file").write_text("in the way")
     writer = DecisionWriter(str(tmp_path / "file" / "records"), flush_s=0.01)
@@ -29,9 +25,8 @@ def test_health_warns_when_decisions_cannot_be_written(bundle, puzzle, tmp_path,
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe{", b"[" * 100_000, b'{"problem": ' + b"1" * 5000 + b"}"])
-def test_bodies_that_cannot_be_read_say_so(bundle, content, client_of):
-    roomy = client_of(bundle)
-    reply = roomy.request("POST", "/v1/score", content=content[:20_000], headers={"Content-Type": "application/json"})
+def test_bodies_that_cannot_be_read_say_so(client, content):
+    reply = client.request("POST", "/v1/score", content=content[:20_000], headers={"Content-Type": "application/json"})
     assert (reply.status_code, reply.json()["error"]["code"]) == (400, "invalid_json")
 
 

@@ -1,7 +1,6 @@
 """The pages in a real browser, against a real HTTP server whose generators and energies are written by hand."""
 
 import asyncio
-import hashlib
 import json
 import math
 import threading
@@ -9,6 +8,7 @@ import time
 
 import httpx
 import pytest
+from decisions_by_hand import key_of, keyring
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -18,7 +18,6 @@ from raydebm.decision.policy import Policy
 from raydebm.records import Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import SplitProblem
-from raydebm.service.access import ApiKey, Keyring
 from raydebm.service.core import TriageService
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings import AppArgs, load_bundle
@@ -197,12 +196,9 @@ def test_a_refused_setting_is_named_at_its_place(start, run_dir, backend, open_p
 
 
 def test_a_key_is_asked_for_and_kept_and_the_page_works_below_a_prefix(start, run_dir, backend, open_page):
-    key = "k" * 32
-    keyring = Keyring([ApiKey(name="me", sha256=hashlib.sha256(key.encode()).hexdigest())])
-    page = open_page(
-        start(backend, run_dir, keyring=keyring, prefix="/tools/chooser") + "/tools/chooser/", expected=["401"]
-    )
-    page.get_by_label("Key", exact=True).fill(key)
+    url = start(backend, run_dir, keyring=keyring("me"), prefix="/tools/chooser")
+    page = open_page(f"{url}/tools/chooser/", expected=["401"])
+    page.get_by_label("Key", exact=True).fill(key_of("me"))
     page.get_by_role("button", name="Use this key").click()
     ask(page)
     assert "accept" in decided(page)

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from hand_written_run import Clock
 
 from raydebm.errors import ConfigError
 from raydebm.service.ray.deployments import GENERATORS_IDLE_S, OnDemand, closed
@@ -19,13 +20,6 @@ class Idle:
 
     async def aclose(self):
         self.is_closed = True
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

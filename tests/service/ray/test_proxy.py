@@ -1,11 +1,10 @@
 """What Serve's proxy says by itself, in the service's form."""
 
-import asyncio
 import importlib
 import re
 
-import httpx
 import pytest
+from hand_written_run import Client
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
@@ -20,12 +19,7 @@ def ask(response, *, path="/v1/triage", headers=None):
         seen.update(Request(scope).headers)
         await response(scope, receive, send)
 
-    async def send():
-        transport = httpx.ASGITransport(app=ProxyForm(app))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return await client.post(path, headers=headers)
-
-    return asyncio.run(send()), seen
+    return Client(ProxyForm(app)).post(path, headers=headers), seen
 
 
 DIED = PlainTextResponse("Internal Server Error", 500, headers={"X-Request-ID": "abc"})

@@ -6,10 +6,10 @@ import json
 import os
 import shutil
 
-import httpx
 import pytest
 import yaml
 from fastapi import FastAPI
+from hand_written_run import Clock, session
 
 from raydebm.errors import CheckpointError, ConfigError
 from raydebm.run.ensemble_file import CheckpointRef, read_ref
@@ -19,14 +19,6 @@ from raydebm.service.ray.ingress import Exchangeable, changed_args, check_same_e
 from raydebm.service.settings import AppArgs, LimitArgs
 
 KEYS = [letter * 20 for letter in "abc"]
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 # ---- arguments ------------------------------------------------------------------------------------------------------
@@ -89,7 +81,7 @@ def test_a_request_that_runs_ends_on_the_application_that_it_began_with():
     async def scene():
         gate = asyncio.Event()
         shown = Exchangeable(answering("old", gate))
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=shown), base_url="http://localhost") as client:
+        async with session(shown) as client:
             running = asyncio.create_task(client.get("/words"))
             for _ in range(20):
                 await asyncio.sleep(0)

@@ -7,8 +7,8 @@ import sys
 import textwrap
 import time
 
-import httpx
 import pytest
+from hand_written_run import session
 
 from raydebm.service.access import Intake
 from raydebm.service.core import TriageService
@@ -16,20 +16,12 @@ from raydebm.service.ray.app import QUIET_POLLS, drain
 from raydebm.service.routes.application import create_app
 
 
-@pytest.fixture
-def intake():
-    return Intake()
+def test_a_closed_service_finishes_what_runs_and_refuses_the_rest(bundle, backend, puzzle):
+    intake = Intake()
+    app = create_app(TriageService(bundle, backend), intake=intake)
 
-
-@pytest.fixture
-def closable_app(bundle, backend, intake):
-    return create_app(TriageService(bundle, backend), intake=intake)
-
-
-def test_a_closed_service_finishes_what_runs_and_refuses_the_rest(closable_app, intake, backend, puzzle):
     async def send():
-        transport = httpx.ASGITransport(app=closable_app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        async with session(app) as client:
             backend.held = True
             running = asyncio.create_task(client.post("/v1/triage", json={"problem": puzzle}))
             while not backend.requests:

@@ -1,21 +1,13 @@
 """POST /v1/chat/completions and GET /v1/models: OpenAI's shapes, as its own client reads them."""
 
-import asyncio
-
-import httpx
 import openai
 import pytest
-
-MODEL = "raydebm/knights_knaves"
+from hand_written_run import chat_body
 
 
 @pytest.fixture
 def ask(client, puzzle):
-    def send(**changes):
-        body = {"model": MODEL, "messages": [{"role": "user", "content": puzzle}], **changes}
-        return client.post("/v1/chat/completions", body)
-
-    return send
+    return lambda **changes: client.post("/v1/chat/completions", chat_body(puzzle, **changes))
 
 
 def test_sampling_fields_reach_the_generators(ask, backend):
@@ -39,36 +31,24 @@ def test_the_raydebm_seed_goes_before_the_top_level_one(ask):
     assert ask(seed=3).json()["raydebm"]["seed"] == 3
 
 
-def test_the_official_client_reads_a_streamed_abstention(app, puzzle, energies, script):
+def test_the_official_client_reads_a_streamed_abstention(official, puzzle, energies, script):
     script(energies=lambda text: energies["unsure"])
 
-    async def call():
-        http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
-        client = openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="x", http_client=http)
-        stream = await client.chat.completions.create(
-            model=MODEL,
-            messages=[{"role": "user", "content": puzzle}],
-            stream=True,
-            stream_options={"include_usage": True},
-        )
-        return [chunk async for chunk in stream]
+    async def use(client):
+        body = chat_body(puzzle, stream=True, stream_options={"include_usage": True})
+        return [chunk async for chunk in await client.chat.completions.create(**body)]
 
-    chunks = asyncio.run(call())
+    chunks = official(use)
     refusal = "".join(chunk.choices[0].delta.refusal or "" for chunk in chunks if chunk.choices)
     assert refusal.startswith("No answer can be trusted")
     assert chunks[-1].usage.total_tokens == 15 * 6  # two passes: four candidates and two
 
 
-def test_a_failure_inside_a_stream_is_an_error_event_that_clients_raise(app, puzzle, script):
+def test_a_failure_inside_a_stream_is_an_error_event_that_clients_raise(official, puzzle, script):
     script(lambda request: None)
 
-    async def call():
-        http = httpx.AsyncClient(transport=httpx.ASGITransport(app=app))
-        client = openai.AsyncOpenAI(base_url="http://localhost/v1", api_key="x", http_client=http)
-        stream = await client.chat.completions.create(
-            model=MODEL, messages=[{"role": "user", "content": puzzle}], stream=True
-        )
-        return [chunk async for chunk in stream]
+    async def use(client):
+        return [chunk async for chunk in await client.chat.completions.create(**chat_body(puzzle, stream=True))]
 
     with pytest.raises(openai.APIError, match="no generator answered"):
-        asyncio.run(call())
+        official(use)

@@ -6,6 +6,7 @@ import socket
 
 import httpx
 import pytest
+from hand_written_run import chat_body
 
 from raydebm.service.routes import streams as connection
 
@@ -30,21 +31,11 @@ def read_until(client, is_enough):
     return received
 
 
-REQUESTS = {
-    "chat": ("/v1/chat/completions", {}),
-    "stream": ("/v1/chat/completions", {"stream": True}),
-    "triage": ("/v1/triage", None),
-}
-
-
-@pytest.mark.parametrize("name", REQUESTS)
-def test_work_is_cancelled_when_the_client_goes_away(app, backend, free_port, puzzle, name, listening, eventually):
+@pytest.mark.parametrize("stream", [False, True])
+def test_work_is_cancelled_when_the_client_goes_away(app, backend, free_port, puzzle, stream, listening, eventually):
     backend.pause_s = 60.0
-    path, changes = REQUESTS[name]
-    chat = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], **(changes or {})}
-    bodies = {"/v1/triage": {"problem": puzzle}}
     with listening(app, free_port):
-        client = open_request(free_port, path, bodies.get(path, chat))
+        client = open_request(free_port, "/v1/chat/completions", chat_body(puzzle, stream=stream))
         assert eventually(lambda: backend.requests)
         assert not backend.cancelled
         client.close()
@@ -54,17 +45,15 @@ def test_work_is_cancelled_when_the_client_goes_away(app, backend, free_port, pu
 def test_comments_keep_a_silent_connection_open(app, backend, free_port, puzzle, monkeypatch, listening):
     monkeypatch.setattr(connection, "KEEP_ALIVE_S", 0.05)
     backend.pause_s = 60.0
-    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}], "stream": True}
     with listening(app, free_port):
-        client = open_request(free_port, "/v1/chat/completions", body)
+        client = open_request(free_port, "/v1/chat/completions", chat_body(puzzle, stream=True))
         received = read_until(client, lambda reply: reply.count(b": keep-alive\n\n") >= 3)
         client.close()
     assert b"text/event-stream" in received
 
 
 def test_the_place_of_a_gone_client_is_free_again(backend, free_port, puzzle, listening, eventually, bundle_of, app_of):
-    limits = {"max_running": 1}
-    app = app_of(bundle_of(limits=limits))
+    app = app_of(bundle_of(limits={"max_running": 1}))
     backend.pause_s = 60.0
     with listening(app, free_port):
         client = open_request(free_port, "/v1/triage", {"problem": puzzle})
@@ -82,11 +71,10 @@ def statuses(caplog):
 
 def test_a_gone_client_leaves_one_line_and_no_alarm(app, backend, free_port, puzzle, caplog, listening, eventually):
     backend.pause_s = 60.0
-    body = {"model": "raydebm/knights_knaves", "messages": [{"role": "user", "content": puzzle}]}
     with caplog.at_level(logging.INFO), listening(app, free_port):
         for stream in (True, False):
             count = len(backend.requests)
-            client = open_request(free_port, "/v1/chat/completions", {**body, "stream": stream})
+            client = open_request(free_port, "/v1/chat/completions", chat_body(puzzle, stream=stream))
             assert eventually(lambda count=count: len(backend.requests) > count)
             client.close()
         assert eventually(lambda: len(statuses(caplog)) == 2)

@@ -14,7 +14,7 @@ from raydebm.records import Decision
 from raydebm.run.folder import Folder
 from raydebm.service.core import TriageService
 from raydebm.service.routes import stored as desk_module
-from raydebm.service.routes.stored import OutcomeRequest, RecordsDesk, exact_interval
+from raydebm.service.routes.stored import OutcomeRequest, RecordsDesk
 from raydebm.service.store.outcomes import REFRESH_S, Claim, ClaimMonitor, OutcomeLog
 from raydebm.service.store.record import DecisionWriter, new_record_id
 
@@ -196,6 +196,8 @@ def test_accuracy_and_coverage_by_policy(report, client, decisions):
     assert policy["served"]
     counts = {"accepted": 2, "coverage": 0.5, "right": 1, "wrong": 1, "accuracy": 0.5}
     assert {name: policy[name] for name in counts} == counts
+    # At the upper end p^2 = 0.975, and at the lower one (1 - p)^2.
+    assert (policy["accuracy_low"], policy["accuracy_high"]) == pytest.approx((1 - 0.975**0.5, 0.975**0.5))
     assert (policy["refused_right"], policy["refused_wrong"], policy["claim"]) == (1, 0, None)
 
 
@@ -206,15 +208,6 @@ def test_outcomes_of_decisions_that_are_no_longer_stored_count(tmp_path, bundle_
     assert [(each["policy_id"], each["decisions"], each["wrong"], each["served"]) for each in summary["policies"]] == [
         ("p", 0, 1, False)
     ]
-
-
-@pytest.mark.parametrize(
-    ("successes", "trials", "low", "high"),
-    [(0, 10, 0.0, 1 - 0.025**0.1), (10, 10, 0.025**0.1, 1.0), (8, 10, 0.4439, 0.9748)],
-)
-def test_the_exact_interval(successes, trials, low, high):
-    """With no success, (1 - p)^n = 0.025 at the upper end; 8 of 10 is in every table."""
-    assert exact_interval(successes, trials) == pytest.approx((low, high), abs=1e-4)
 
 
 # ---- the claim -----------------------------------------------------------------------------------------------------

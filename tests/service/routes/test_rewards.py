@@ -10,28 +10,18 @@ from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.errors import ServiceError
 from raydebm.service.core import TriageService
-from raydebm.service.routes.application import create_app
 from raydebm.service.routes.scoring import MAX_PARALLEL, RewardRequest, RewardSettings, get_rewards, log_odds
-from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.tasks import get_task
 from raydebm_client import Raydebm
 from raydebm_client.rewards import grpo_reward
 
 
-@pytest.fixture
-def rewards(client):
-    def ask(query, prompts, url="/get_reward", **more):
-        return client.post(url, {"query": query, "prompts": prompts, **more})
-
-    return ask
-
-
-def test_a_text_whose_checks_raise_gets_no_reward(rewards, puzzle, texts, monkeypatch):
+def test_a_text_whose_checks_raise_gets_no_reward(client, puzzle, texts, monkeypatch):
     def vote_key(self, problem, answer):
         raise ZeroDivisionError("of a plug-in")
 
     monkeypatch.setattr(type(get_task("knights_knaves")), "vote_key", vote_key)
-    reply = rewards([puzzle + texts["right"]], [puzzle])
+    reply = client.post("/get_reward", {"query": [puzzle + texts["right"]], "prompts": [puzzle]})
 
     assert (reply.status_code, "ZeroDivisionError" in reply.json()["error"]["message"]) == (503, True)
 
@@ -113,15 +103,10 @@ VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 
 
 @pytest.fixture
-def gsm8k_app(write_run, recipe, backend):
+def gsm8k_app(bundle_of, recipe, app_of):
     """A service whose task reads any text; two of three equal answers have p = 1/3, the third 1/6."""
-
-    def make(**changes):
-        policy = Policy(posterior=VOTES, **changes)
-        run_dir = write_run({**recipe, "task": {"name": "gsm8k"}}, policy)
-        return create_app(TriageService(load_bundle(AppArgs(run_dir=run_dir)), backend))
-
-    return make
+    tree = {**recipe, "task": {"name": "gsm8k"}}
+    return lambda **changes: app_of(bundle_of(tree, Policy(posterior=VOTES, **changes)))
 
 
 @pytest.fixture
@@ -138,10 +123,10 @@ def test_disagreement_of_the_ensemble_costs_log_odds_too(rewards_by_votes, scrip
     assert rewards_by_votes(["#### 4"], ["What is 2 + 2?"], url)["rewards"] == pytest.approx([-0.5])
 
 
-def test_proven_and_refuted_answers_have_bounded_log_odds(client_of, puzzle, texts, bundle_of, app_of):
-    app = app_of(bundle_of(policy=Policy(posterior=VOTES)))
+def test_proven_and_refuted_answers_have_bounded_log_odds(client_of, puzzle, texts, bundle_of):
+    client = client_of(bundle_of(policy=Policy(posterior=VOTES)))
     body = {"query": [texts["right"], texts["wrong"]], "prompts": [puzzle] * 2}
-    reply = client_of(app).post("/get_reward?reward=log_odds&floor=-99", body).json()
+    reply = client.post("/get_reward?reward=log_odds&floor=-99", body).json()
     assert (reply["rewards"], reply["extra_logs"]["confidence"]) == ([10.0, -10.0], [1.0, 0.0])
 
 
@@ -162,13 +147,8 @@ def test_scores_follow_the_rule_that_decides(rewards_by_votes, tau_accept, expec
 # ---- functions for trainers, over a real connection -----------------------------------------------------------------
 
 
-@pytest.fixture
-def url(gsm8k_app, free_port, listening):
-    with listening(gsm8k_app(), free_port) as address:
-        yield address
-
-
-def test_a_grpo_reward_asks_the_service_for_a_whole_group(url):
-    reward = grpo_reward(Raydebm(url), task="gsm8k", reward="log_odds")
-    group_rewards = reward(prompts=["What is 2 + 2?"] * 3, completions=["#### 4", "#### 5", "#### 4"], answer=["4"] * 3)
+def test_a_grpo_reward_asks_the_service_for_a_whole_group(gsm8k_app, free_port, listening):
+    group = {"prompts": ["What is 2 + 2?"] * 3, "completions": ["#### 4", "#### 5", "#### 4"], "answer": ["4"] * 3}
+    with listening(gsm8k_app(), free_port) as url:
+        group_rewards = grpo_reward(Raydebm(url), task="gsm8k", reward="log_odds")(**group)
     assert group_rewards == pytest.approx([-math.log(2), -math.log(5), -math.log(2)])

@@ -91,6 +91,6 @@ def test_all_runs_store_their_decisions_in_the_first_runs_folder(two_runs):
 
 
 def test_a_task_has_one_run(write_run, recipe, tmp_path):
-    other = write_second_run(tmp_path / "other", recipe, "knights_knaves", texts=())
+    other = write_second_run(tmp_path / "other", recipe, "knights_knaves")
     with pytest.raises(ConfigError, match=r"task 'knights_knaves' is served from .*run and from .*other"):
         load_gateway(AppArgs(run_dir=write_run(), further_runs=(RunArgs(run_dir=other),)))
