@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 46_780,
+    "source lines": 46_060,
     "modules": 267,
-    "test lines": 36_330,
+    "test lines": 36_070,
     "benchmark lines": 2_360,
     "client lines": 410,
     "document lines outside docs/log": 5_880,
-    "tracked bytes": 15_350_000,
+    "tracked bytes": 15_320_000,
     "recipe keys": 164,
     "service arguments": 28,
     "commands": 16,
