@@ -22,7 +22,8 @@ from raydebm.decision.calibration.policy_fit import fit_policy
 from raydebm.decision.evidence.fitting import competition_of
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import Floats, PoolTable
-from raydebm.pipeline.pools import RecordedPools, assembled
+from raydebm.pipeline.pools import assembled
+from raydebm.records import ScoredCandidate
 from raydebm.run.directory import RunDir
 from raydebm.tasks import task_of
 
@@ -37,13 +38,19 @@ def labelled(run: RunDir, *, proofs: bool, energies: bool = False) -> PoolTable:
     if not proofs:
         for name, report in reports.items():
             reports[name] = replace(report, proof=None, violations=(), penalty=min(report.penalty, 0.0))
-    recorded = RecordedPools(
-        candidates={row.candidate_id: row for row in run.candidates()},
-        reports=reports,
-        labels={row.candidate_id: row for row in run.labels()},
-        energies={row.candidate_id: row.energies for row in run.energies()} if energies else {},
-    )
-    return assembled([row.problem for row in run.problems()], recorded).with_worth()
+    known = {row.candidate_id: row.energies for row in run.energies()} if energies else {}
+    problems = {row.problem.problem_id: row.problem for row in run.problems()}
+    candidates = [
+        ScoredCandidate(
+            candidate=row,
+            report=reports[row.candidate_id],
+            energies=known.get(row.candidate_id),
+            kind=problems[row.problem_id].kind,
+        )
+        for row in run.candidates()
+    ]
+    labels = {row.candidate_id: row for row in run.labels()}
+    return assembled(problems.values(), candidates, labels=labels).with_worth()
 
 
 def auroc(confidence: Floats, right: Floats) -> float:

@@ -115,10 +115,10 @@ def _kind(example: Example) -> Kind | None:
 
 def _right_candidates(pipeline: "Pipeline") -> frozenset[str]:
     from raydebm.pipeline.context import TEST
-    from raydebm.pipeline.pools import recorded_pools
+    from raydebm.pipeline.pools import recorded_labels
     from raydebm.records import Verdict
 
-    labels = recorded_pools(pipeline, TEST).labels.values()
+    labels = recorded_labels(pipeline, TEST).values()
     return frozenset(label.candidate_id for label in labels if label.verdict is Verdict.CORRECT)
 
 

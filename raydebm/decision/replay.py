@@ -1,7 +1,7 @@
 """Run the loop over recorded candidates, constraint reports and energies, looked up by candidate id.
 
 A later pass depends on the earlier selections, so it cannot be listed in advance. A caller replays, generates
-everything in ``ReplaySource.missing`` at once, checks and scores it, and repeats this until nothing is missing.
+everything in ``Recording.missing`` at once, checks and scores it, and repeats this until nothing is missing.
 """
 
 import asyncio
@@ -12,31 +12,46 @@ from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.one_pass import Arrived, Parts
 from raydebm.decision.sampling.waves import PassWaves
-from raydebm.errors import GenerationError, PoolError
-from raydebm.records import Candidate, ConstraintReport, Energies, GenerationRequest, Message, Outcome, Problem
+from raydebm.errors import GenerationError
+from raydebm.records import (
+    Candidate,
+    ConstraintReport,
+    Energies,
+    GenerationRequest,
+    Message,
+    Outcome,
+    Problem,
+    ScoredCandidate,
+)
 from raydebm.run.tables import pools_of
+from raydebm.tasks.base import Task
 
 RequestsOf = Callable[[Problem, int, tuple[Message, ...]], Sequence[GenerationRequest]]
 """(problem, pass index, chat) -> the requests of that pass, identical to a live source's requests."""
 
 
-class ReplaySource:
-    """Source of recorded candidates.
+class Recording:
+    """Recorded candidates with their reports, energies and scores, as the parts of the loop that look them up.
 
     The first pass of a problem consists of all its recorded first-pass candidates except greedy ones. Later passes are
     looked up by the ids of their requests.
     """
 
-    def __init__(self, candidates: Mapping[str, Candidate], *, requests_of: RequestsOf | None = None) -> None:
+    def __init__(
+        self, task: Task, candidates: Mapping[str, ScoredCandidate], *, requests_of: RequestsOf | None = None
+    ) -> None:
         """Store the record.
 
         Args:
+            task: task of the problems.
             candidates: recorded candidates of all passes, by id.
             requests_of: function that builds the requests of later passes. Default: later passes count as failed.
         """
         self._by_id = candidates
-        self._first = pools_of(candidate for candidate in candidates.values() if candidate.pass_index == 1)
+        self._first = pools_of(each.candidate for each in candidates.values() if each.candidate.pass_index == 1)
         self._requests_of = requests_of
+        baselines = self if any(each.scores for each in candidates.values()) else None
+        self.parts = Parts(task=task, source=self, checker=self, scorer=self, baselines=baselines)
         self._missing: dict[str, GenerationRequest] = {}
 
     @property
@@ -91,7 +106,19 @@ class ReplaySource:
                 f"{len(absent)} of {len(requests)} candidates of pass {requests[0].pass_index} of problem "
                 f"{problem.problem_id!r} are not recorded yet"
             )
-        return [self._by_id[request.candidate_id] for request in requests]
+        return [self._by_id[request.candidate_id].candidate for request in requests]
+
+    async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
+        """Look up reports."""
+        return [self._by_id[candidate.candidate_id].report for candidate in candidates]
+
+    async def score(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
+        """Look up energies."""
+        return [self._by_id[candidate.candidate_id].energies for candidate in candidates]
+
+    async def scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
+        """Look up baseline scores."""
+        return [self._by_id[candidate.candidate_id].scores for candidate in candidates]
 
 
 async def _announce(arrived: Arrived, candidates: Sequence[Candidate]) -> None:
@@ -99,48 +126,9 @@ async def _announce(arrived: Arrived, candidates: Sequence[Candidate]) -> None:
         arrived(candidate)
 
 
-class RecordedChecker:
-    """Checker that returns recorded constraint reports, by candidate id."""
-
-    def __init__(self, reports: Mapping[str, ConstraintReport]) -> None:
-        self._by_id = reports
-
-    async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
-        """Look up reports.
-
-        Raises:
-            PoolError: a candidate was never checked.
-        """
-        absent = [candidate.candidate_id for candidate in candidates if candidate.candidate_id not in self._by_id]
-        if absent:
-            raise PoolError(
-                f"{len(absent)} candidates of problem {problem.problem_id!r} have no constraint report, the first is "
-                f"{absent[0]!r}; run the label stage over all candidates first"
-            )
-        return [self._by_id[candidate.candidate_id] for candidate in candidates]
-
-
-class RecordedScorer:
-    """Scorer that returns recorded energies, by candidate id. None or absent: the candidate could not be scored."""
-
-    def __init__(self, energies: Mapping[str, Energies | None]) -> None:
-        self._by_id = energies
-
-    async def score(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
-        return [self._by_id.get(candidate.candidate_id) for candidate in candidates]
-
-
-class RecordedScores:
-    """Source of recorded baseline scores, by candidate id."""
-
-    def __init__(self, scores: Mapping[str, Mapping[str, float]]) -> None:
-        self._by_id = scores
-
-    async def scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
-        return [self._by_id.get(candidate.candidate_id, {}) for candidate in candidates]
-
-
-def replay(problems: Iterable[Problem], *, parts: Parts, policy: Policy | Callable[[Problem], Policy]) -> list[Outcome]:
+def replay(
+    problems: Iterable[Problem], recorded: Recording, *, policy: Policy | Callable[[Problem], Policy]
+) -> list[Outcome]:
     """Run the loop for every problem in order, under one policy or one policy per problem.
 
     Not for use inside a running event loop.
@@ -148,6 +136,6 @@ def replay(problems: Iterable[Problem], *, parts: Parts, policy: Policy | Callab
     own = policy if callable(policy) else lambda problem: policy
 
     async def run() -> list[Outcome]:
-        return [await solve(problem, parts=parts, policy=own(problem)) for problem in problems]
+        return [await solve(problem, parts=recorded.parts, policy=own(problem)) for problem in problems]
 
     return asyncio.run(run())

@@ -2,18 +2,16 @@
 
 import logging
 import random
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from raydebm.decision.policy import Policy, policy_id, policy_of
-from raydebm.decision.sampling.checks import unchecked
 from raydebm.decision.table import SHUFFLE_SEED, PoolTable, Scores
 from raydebm.errors import PoolError
 from raydebm.identity import seed_for
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.scores import evidence_of, scores_of
-from raydebm.records import Candidate, ConstraintReport, Energies, Label, Problem, ScoredCandidate
+from raydebm.records import Label, Problem, ScoredCandidate
 from raydebm.run.directory import SCORES_FOLDER
 
 if TYPE_CHECKING:
@@ -22,40 +20,47 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class RecordedPools:
-    """Recorded data by candidate id. ``energies`` is None where scoring failed."""
-
-    candidates: dict[str, Candidate] = field(default_factory=dict)
-    reports: dict[str, ConstraintReport] = field(default_factory=dict)
-    labels: dict[str, Label] = field(default_factory=dict)
-    energies: dict[str, Energies | None] = field(default_factory=dict)
-    scores: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Scores by name of the baseline, for baselines that are evidence."""
-
-
-def recorded_pools(context: StageContext, *splits: str) -> RecordedPools:
-    """All recorded candidates of some splits, from all passes, with labels, checks and energies.
+def recorded_candidates(context: StageContext, *splits: str) -> dict[str, ScoredCandidate]:
+    """All recorded candidates of some splits, from all passes, by id, with checks, energies and evidence scores.
 
     Raises:
-        PoolError: a table is missing or unreadable.
+        PoolError: a table is missing or unreadable, or a candidate was never checked.
     """
-    run, pools = context.run, RecordedPools()
+    run, recorded = context.run, dict[str, ScoredCandidate]()
+    problems = {problem.problem_id: problem for split in splits for problem in context.problems_of(split)}
+    for source, labelled, scored, folder in _tables(context, splits):
+        candidates = {row.candidate_id: row for row in run.candidates(source) if row.problem_id in problems}
+        reports = {row.candidate_id: row for row in run.reports(labelled) if row.candidate_id in candidates}
+        energies = {row.candidate_id: row.energies for row in run.energies(scored) if row.candidate_id in candidates}
+        scores = evidence_of(context.recipe, run, folder)
+        if absent := candidates.keys() - reports.keys():
+            raise PoolError(
+                f"{len(absent)} candidates have no constraint report, the first is {min(absent)!r}; run the label "
+                "stage over all candidates first"
+            )
+        for name, candidate in candidates.items():
+            recorded[name] = ScoredCandidate(
+                candidate=candidate,
+                report=reports[name],
+                energies=energies.get(name),
+                scores={of: score for of, by_id in scores.items() if (score := by_id.get(name)) is not None},
+                kind=problems[candidate.problem_id].kind,
+            )
+    return recorded
+
+
+def recorded_labels(context: StageContext, *splits: str) -> dict[str, Label]:
+    """Labels of all recorded candidates of some splits, from all passes, by candidate id."""
     problem_ids = frozenset(problem_id for split in splits for problem_id in context.splits()[split])
-    first = ("candidates", "labels", "energies")
+    rows = (row for _, labelled, _, _ in _tables(context, splits) for row in context.run.labels(labelled))
+    return {row.candidate_id: row for row in rows if row.problem_id in problem_ids}
+
+
+def _tables(context: StageContext, splits: Iterable[str]) -> list[tuple[str, str, str, str]]:
+    """Stages with the candidates, labels, energies and scores of each pass."""
     later = [stage for split in splits for stage in later_passes(context, split)]
-    for source, labelled, scored in (first, *((stage, stage, stage) for stage in later)):
-        ids = {row.candidate_id: row for row in run.candidates(source) if row.problem_id in problem_ids}
-        pools.candidates |= ids
-        pools.reports |= {row.candidate_id: row for row in run.reports(labelled) if row.candidate_id in ids}
-        pools.labels |= {row.candidate_id: row for row in run.labels(labelled) if row.candidate_id in ids}
-        pools.energies |= {row.candidate_id: row.energies for row in run.energies(scored) if row.candidate_id in ids}
-    for folder in (SCORES_FOLDER, *(f"{stage}/{SCORES_FOLDER}" for stage in later)):
-        for name, by_id in evidence_of(context.recipe, run, folder).items():
-            for candidate_id, score in by_id.items():
-                if candidate_id in pools.candidates and score is not None:
-                    pools.scores.setdefault(candidate_id, {})[name] = score
-    return pools
+    first = ("candidates", "labels", "energies", SCORES_FOLDER)
+    return [first, *((stage, stage, stage, f"{stage}/{SCORES_FOLDER}") for stage in later)]
 
 
 def texts_read_of(context: StageContext) -> tuple["TextsRead", ...]:
@@ -87,34 +92,33 @@ def later_pass(split: str, number: int) -> str:
 
 def evaluated_pools(context: StageContext, *splits: str) -> PoolTable:
     """The scored pools of some splits, in this order, with the baseline scores so far."""
-    problems = [problem for split in splits for problem in context.problems_of(split)]
-    return assembled(problems, recorded_pools(context, *splits), scores=scores_of(context))
+    return assembled(
+        [problem for split in splits for problem in context.problems_of(split)],
+        recorded_candidates(context, *splits).values(),
+        labels=recorded_labels(context, *splits),
+        scores=scores_of(context),
+    )
 
 
-def assembled(problems: Iterable[Problem], recorded: RecordedPools, *, scores: Scores | None = None) -> PoolTable:
-    """Join a run's tables into one table with a pool per problem, in the order of the problems.
+def assembled(
+    problems: Iterable[Problem],
+    candidates: Iterable[ScoredCandidate],
+    *,
+    labels: Mapping[str, Label],
+    scores: Scores | None = None,
+) -> PoolTable:
+    """Make the table with a pool per problem, in the order of the problems.
 
     Only first-pass candidates belong to a pool. They are shuffled from an order independent of the tables' (seed 42 as
-    in the paper), so that position does not reveal the generator. Candidates without a label are unlabelled, and
-    candidates without a report or energies cannot be selected by rules that need these.
+    in the paper), so that position does not reveal the generator.
 
     Raises:
         PoolError: no problem has any candidate, or candidates of a problem have different numbers of energies.
     """
-    problems = list(problems)
-    kinds = {problem.problem_id: problem.kind for problem in problems}
-    scored: dict[str, list[ScoredCandidate]] = {}
-    for name, candidate in recorded.candidates.items():
-        if candidate.pass_index == 1:
-            scored.setdefault(candidate.problem_id, []).append(
-                ScoredCandidate(
-                    candidate=candidate,
-                    report=recorded.reports.get(name) or unchecked(name, "no constraint report was recorded"),
-                    energies=recorded.energies.get(name),
-                    scores=recorded.scores.get(name, {}),
-                    kind=kinds.get(candidate.problem_id, ""),
-                )
-            )
+    problems, scored = list(problems), dict[str, list[ScoredCandidate]]()
+    for each in candidates:
+        if each.candidate.pass_index == 1:
+            scored.setdefault(each.candidate.problem_id, []).append(each)
     answered = [problem for problem in problems if problem.problem_id in scored]
     if not answered:
         raise PoolError("evaluation found no candidate of any of the problems; run the generation stage first")
@@ -131,7 +135,7 @@ def assembled(problems: Iterable[Problem], recorded: RecordedPools, *, scores: S
             )
         pools.append(sampled)
         greedy.append([each for each in own if each.candidate.is_greedy])
-    return PoolTable.of(pools, problems=answered, labels=recorded.labels, scores=scores, greedy=greedy)
+    return PoolTable.of(pools, problems=answered, labels=labels, scores=scores, greedy=greedy)
 
 
 def default_policy(context: StageContext) -> Policy:

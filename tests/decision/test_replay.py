@@ -1,11 +1,9 @@
 import pytest
 
 from raydebm.decision.policy import Policy
-from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
+from raydebm.decision.replay import Recording, replay
 from raydebm.decision.sampling.checks import check_candidate
-from raydebm.decision.sampling.one_pass import Parts
-from raydebm.errors import PoolError
-from raydebm.records import Energies, GenerationRequest, Sampling
+from raydebm.records import Energies, GenerationRequest, Sampling, ScoredCandidate
 
 POLICY = Policy(theta_sigma=0.8, theta_abstain=1.5, num_regenerate=2)
 
@@ -28,16 +26,18 @@ def requests_of(problem, pass_index, messages):
 
 @pytest.fixture
 def replayed(task, problem):
-    def run(candidates, *, requests_of=requests_of, policy=POLICY):
-        source = ReplaySource({c.candidate_id: c for c in candidates}, requests_of=requests_of)
-        checker = RecordedChecker({c.candidate_id: check_candidate(task, problem, c) for c in candidates})
-        scorer = RecordedScorer(
-            {c.candidate_id: Energies(candidate_id=c.candidate_id, members=(0.0,)) for c in candidates}
-        )
-        (outcome,) = replay(
-            [problem], parts=Parts(task=task, source=source, checker=checker, scorer=scorer), policy=policy
-        )
-        return outcome, source.missing
+    def run(candidates, *, policy=POLICY, members=(0.0,)):
+        scored = {
+            c.candidate_id: ScoredCandidate(
+                candidate=c,
+                report=check_candidate(task, problem, c),
+                energies=members and Energies(candidate_id=c.candidate_id, members=members),
+            )
+            for c in candidates
+        }
+        recorded = Recording(task, scored, requests_of=requests_of)
+        (outcome,) = replay([problem], recorded, policy=policy)
+        return outcome, recorded.missing
 
     return run
 
@@ -72,32 +72,7 @@ def test_greedy_candidates_are_not_part_of_the_pool(replayed, make_candidate):
     assert [scored.candidate.candidate_id for scored in outcome.pool] == ["a"]
 
 
-def test_a_candidate_that_was_never_checked_is_an_error(task, problem, make_candidate):
-    with pytest.raises(PoolError, match="1 candidates of problem 'p' have no constraint report, the first is 'a'"):
-        replay(
-            [problem],
-            parts=Parts(
-                task=task,
-                source=ReplaySource({"a": make_candidate("a", "41")}),
-                checker=RecordedChecker({}),
-                scorer=RecordedScorer({}),
-            ),
-            policy=POLICY,
-        )
-
-
-def test_a_candidate_without_recorded_energies_could_not_be_scored(task, problem, make_candidate):
-    candidate = make_candidate("a", "41")
-
-    (outcome,) = replay(
-        [problem],
-        parts=Parts(
-            task=task,
-            source=ReplaySource({"a": candidate}),
-            checker=RecordedChecker({"a": check_candidate(task, problem, candidate)}),
-            scorer=RecordedScorer({}),
-        ),
-        policy=Policy(max_passes=1),
-    )
+def test_a_candidate_without_recorded_energies_could_not_be_scored(replayed, make_candidate):
+    outcome, _ = replayed([make_candidate("a", "41")], policy=Policy(max_passes=1), members=None)
 
     assert outcome.reason == "no candidate can be selected: of 1, 1 could not be scored"

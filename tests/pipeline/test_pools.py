@@ -4,10 +4,13 @@ import math
 import random
 
 import pytest
+from tiny_run import recipe_of
 
 from raydebm.errors import PoolError
-from raydebm.pipeline.pools import RecordedPools, assembled
-from raydebm.records import Label, Problem, Sampling, Verdict
+from raydebm.pipeline.context import TEST, StageContext
+from raydebm.pipeline.pools import assembled, recorded_candidates, recorded_labels
+from raydebm.records import CandidateScore, Label, Problem, Sampling, Verdict
+from raydebm.run.tables import ENERGIES, EnergyRow, SplitProblem
 from raydebm.testing import scored_candidate
 
 PROBLEM = Problem(task="task", problem_id="problem", prompt="?")
@@ -18,13 +21,7 @@ def item(name, **fields):
 
 
 def table_of(items, labels=()):
-    recorded = RecordedPools(
-        candidates={scored.candidate.candidate_id: scored.candidate for scored in items},
-        labels={label.candidate_id: label for label in labels},
-        reports={scored.candidate.candidate_id: scored.report for scored in items},
-        energies={scored.candidate.candidate_id: scored.energies for scored in items},
-    )
-    return assembled([PROBLEM], recorded)
+    return assembled([PROBLEM], items, labels={label.candidate_id: label for label in labels})
 
 
 def names_of(table):
@@ -52,15 +49,6 @@ def test_a_candidate_without_label_is_unlabeled():
     assert table.correct.tolist() == [1.0, pytest.approx(math.nan, nan_ok=True)]
 
 
-def test_a_candidate_without_report_cannot_be_selected():
-    scored = item("a", energies=(0.0,))
-
-    table = assembled([PROBLEM], RecordedPools(candidates={"a": scored.candidate}, energies={"a": scored.energies}))
-
-    assert table.penalty[0] == math.inf
-    assert table.candidates[0].report.error == "no constraint report was recorded"
-
-
 def test_no_candidate_at_all_is_an_error():
     with pytest.raises(PoolError, match="found no candidate of any of the problems"):
         table_of([])
@@ -69,3 +57,51 @@ def test_no_candidate_at_all_is_an_error():
 def test_energies_of_two_checkpoints_are_refused():
     with pytest.raises(PoolError, match="1 and 2 energies"):
         table_of([item("a", energies=(0.0, 1.0)), item("b", energies=(0.0,))])
+
+
+def record(context, stage, *names, pass_index=1, checked=True):
+    """Write the tables of a pass, of which the first pass has one folder each and scores of a reader."""
+    run, is_first = context.run, stage == "candidates"
+    items = [item(name, pass_index=pass_index) for name in names]
+    run.write_candidates((each.candidate for each in items), stage)
+    run.write_reports((each.report for each in items if checked), "labels" if is_first else stage)
+    labels = (Label(candidate_id=name, problem_id="problem", verdict=Verdict.CORRECT) for name in names)
+    run.write_labels(labels, "labels" if is_first else stage)
+    folder = "energies" if is_first else stage
+    run.write_records(ENERGIES, [EnergyRow(candidate_id=names[0], members=(1.0,))], folder, "energies.parquet")
+    scores = [CandidateScore(candidate_id=names[0], name="reader", score=0.5)]
+    scores += [CandidateScore(candidate_id=name, name="reader", score=None, error="no text") for name in names[1:]]
+    run.write_scores(scores, "reader", "scores" if is_first else f"{stage}/scores")
+
+
+@pytest.fixture
+def context(tmp_path):
+    reader = {"kind": "reader", "name": "reader", "model": "embedded:kk-bo"}
+    context = StageContext(recipe=recipe_of(tmp_path, baselines=[reader]))
+    others = [Problem(task="task", problem_id=text, prompt=text) for text in ("to learn from", "to validate")]
+    rows = [
+        SplitProblem(problem=PROBLEM, split="test"),
+        *(SplitProblem(problem=each, split="train") for each in others),
+    ]
+    context.run.write_problems(rows)
+    return context
+
+
+def test_what_was_recorded_has_every_complete_pass_with_its_tables(context):
+    record(context, "candidates", "a", "b")
+    record(context, "regenerated/test-1", "c", pass_index=2)
+    record(context, "regenerated/test-2", "unfinished", pass_index=2)
+    context.run.finish("regenerated/test-1", {"fingerprint": context.basis("energies")})
+
+    recorded = recorded_candidates(context, TEST)
+
+    facts = {name: (each.energies and each.energies.members, each.scores) for name, each in recorded.items()}
+    assert facts == {"a": ((1.0,), {"reader": 0.5}), "b": (None, {}), "c": ((1.0,), {"reader": 0.5})}
+    assert recorded_labels(context, TEST).keys() == recorded.keys()
+
+
+def test_a_candidate_that_was_never_checked_is_an_error(context):
+    record(context, "candidates", "a", "b", checked=False)
+
+    with pytest.raises(PoolError, match="2 candidates have no constraint report, the first is 'a'; run the label"):
+        recorded_candidates(context, TEST)

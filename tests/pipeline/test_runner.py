@@ -7,7 +7,7 @@ import pytest
 from tiny_run import recipe_of
 
 from raydebm.errors import ConfigError, MissingKeyError, PoolError, TaskDataError, UnknownNameError
-from raydebm.pipeline.pools import calibrated_policy, recorded_pools
+from raydebm.pipeline.pools import calibrated_policy, recorded_candidates
 from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.records import Candidate, CandidateScore, Decision
@@ -28,13 +28,10 @@ def test_every_stage_ran_once_in_order(finished):
 
 def test_energies_exist_for_validation_and_test_alone(finished):
     pipeline, _, _ = finished
-    splits = pipeline.splits()
 
-    assert set(recorded_pools(pipeline, "test").energies) == {
-        candidate.candidate_id
-        for candidate in recorded_pools(pipeline, "test").candidates.values()
-        if candidate.problem_id in splits["test"] and not candidate.is_greedy
-    }
+    for name in ("validation", "test"):
+        for scored in recorded_candidates(pipeline, name).values():
+            assert (scored.energies is None) is scored.candidate.is_greedy
 
 
 def test_every_test_problem_has_an_outcome(finished):
@@ -192,10 +189,8 @@ def test_a_reader_that_is_added_calibrates_again_with_its_scores_of_every_pass(f
     assert {"score:reader", "score:reader.logprob", "score:reader.worst"} <= set(
         calibrated_policy(pipeline).posterior.weights
     )
-    pools = recorded_pools(pipeline, "validation")
-    assert {name for name, candidate in pools.candidates.items() if candidate.text and not candidate.is_greedy} == set(
-        pools.scores
-    )
+    for scored in recorded_candidates(pipeline, "validation").values():
+        assert bool(scored.scores) is (bool(scored.candidate.text) and not scored.candidate.is_greedy)
 
 
 def test_a_pool_without_a_single_pair_is_refused_and_the_candidates_are_kept(local_ray, tmp_path):

@@ -24,8 +24,8 @@ from raydebm.evaluation.confounding.refit import (
 )
 from raydebm.evaluation.confounding.repair_report import RepairData, repair, repair_texts
 from raydebm.evaluation.confounding.report import ConfoundingSettings
-from raydebm.pipeline.pools import RecordedPools, assembled
-from raydebm.records import Candidate, ConstraintReport, Label, Problem, Sampling, Verdict
+from raydebm.pipeline.pools import assembled
+from raydebm.records import Candidate, ConstraintReport, Label, Problem, Sampling, ScoredCandidate, Verdict
 from raydebm.scorer.ensemble import EnsembleScorer, head_of, write_ensemble
 from raydebm.scorer.pairs import build_pairs, training_groups
 from raydebm.scorer.training.settings import TrainingSettings
@@ -316,12 +316,15 @@ def planted(first, count, *, turned=False):
 
 def pools_of_planted(data):
     problems, candidates, labels = data
-    reports = {
-        one.candidate_id: ConstraintReport(candidate_id=one.candidate_id, answer="x", vote_key="x", penalty=0.0)
+    scored = [
+        ScoredCandidate(
+            candidate=one,
+            report=ConstraintReport(candidate_id=one.candidate_id, answer="x", vote_key="x", penalty=0.0),
+            energies=None,
+        )
         for one in candidates
-    }
-    by_id = {candidate.candidate_id: candidate for candidate in candidates}
-    return assembled(problems.values(), RecordedPools(candidates=by_id, labels=labels, reports=reports))
+    ]
+    return assembled(problems.values(), scored, labels=labels)
 
 
 def groups_of_planted(data):

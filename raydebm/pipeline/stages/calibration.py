@@ -8,7 +8,7 @@ from raydebm.decision.calibration.grid import CalibrationResult, calibrate, with
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
-from raydebm.pipeline.pools import default_policy, later_passes, recorded_pools
+from raydebm.pipeline.pools import default_policy, later_passes, recorded_labels
 from raydebm.pipeline.scores import evidence_names, score_baselines, score_later_pass
 from raydebm.pipeline.stages.passes import complete
 from raydebm.pipeline.stages.posterior import fit_run_policy
@@ -106,7 +106,7 @@ def _thresholds(context: StageContext, default: Policy) -> CalibrationResult:
     config = context.recipe.decision
     policies = without_gate(default, config)
     outcomes = complete(context, VALIDATION, list(policies.values()))
-    labels = recorded_pools(context, VALIDATION).labels
+    labels = recorded_labels(context, VALIDATION)
     return calibrate(dict(zip(policies, outcomes, strict=True)), labels, base=default, config=config)
 
 

@@ -6,7 +6,7 @@ from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.results.evaluation import Evaluation, EvaluationInputs, evaluate
 from raydebm.generators.account import paid_usd
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
-from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, fit_in_force, recorded_pools, texts_read_of
+from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, fit_in_force, recorded_labels, texts_read_of
 from raydebm.pipeline.scores import judge_prices
 from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.pipeline.stages.posterior import learned_from
@@ -29,7 +29,7 @@ def make_evaluation(context: StageContext) -> Facts:
         policy=policy,
         adapters=[adapter.name for adapter in recipe.scorer.adapters],
         outcomes=outcomes,
-        labels=recorded_pools(context, TEST).labels,
+        labels=recorded_labels(context, TEST),
         fit=fit_in_force(context),
         config=recipe.evaluation,
         judge_usd=judge_prices(recipe, context.run),

@@ -6,20 +6,12 @@ from collections.abc import Callable, Sequence
 
 from raydebm.config import RecordedGenerator
 from raydebm.decision.policy import Policy
-from raydebm.decision.replay import (
-    RecordedChecker,
-    RecordedScorer,
-    RecordedScores,
-    ReplaySource,
-    RequestsOf,
-    replay,
-)
-from raydebm.decision.sampling.one_pass import Parts
+from raydebm.decision.replay import Recording, RequestsOf, replay
 from raydebm.errors import GenerationError
 from raydebm.generators.account import SHARED_PASSES, JournalAccount
 from raydebm.generators.recorded import PoolGenerator
 from raydebm.pipeline.context import TEST, VALIDATION, StageContext
-from raydebm.pipeline.pools import RecordedPools, calibrated_policy, later_pass, later_passes, recorded_pools
+from raydebm.pipeline.pools import calibrated_policy, later_pass, later_passes, recorded_candidates
 from raydebm.pipeline.scores import ask_failed_again, score_later_pass
 from raydebm.pipeline.stages.energies import score_candidates
 from raydebm.pipeline.stages.problems import label_candidates
@@ -42,29 +34,15 @@ def complete(
     for later in later_passes(context, split):
         score_later_pass(context, later)
     while True:
-        pools = recorded_pools(context, split)
-        parts, source = recorded_parts(context, pools)
-        outcomes = [replay(problems, parts=parts, policy=policy) for policy in policies]
-        if not source.missing:
+        recorded = Recording(context.task, recorded_candidates(context, split), requests_of=requests_of(context))
+        outcomes = [replay(problems, recorded, policy=policy) for policy in policies]
+        if not recorded.missing:
             _warn_of_other_feedback(context, split, [outcome for each in outcomes for outcome in each])
             return outcomes
-        _sample(context, split, source.missing)
+        _sample(context, split, recorded.missing)
 
 
-def recorded_parts(context: StageContext, pools: RecordedPools) -> tuple[Parts, ReplaySource]:
-    """Parts of the triage loop that replay recorded pools, and their source, which collects missing requests."""
-    source = ReplaySource(pools.candidates, requests_of=_requests_of(context))
-    parts = Parts(
-        task=context.task,
-        source=source,
-        checker=RecordedChecker(pools.reports),
-        scorer=RecordedScorer(pools.energies),
-        baselines=RecordedScores(pools.scores) if context.recipe.evidence else None,
-    )
-    return parts, source
-
-
-def _requests_of(context: StageContext) -> RequestsOf:
+def requests_of(context: StageContext) -> RequestsOf:
     """Function that makes the requests of a later pass; GenerationError if a pool has no reply to the feedback."""
     config, pool = context.passes.regenerator, context.recorded_replies
     if pool is None or not isinstance(config, RecordedGenerator):

@@ -13,7 +13,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable
 from raydebm.errors import PoolError
 from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
-from raydebm.pipeline.pools import evaluated_pools, recorded_pools
+from raydebm.pipeline.pools import evaluated_pools, recorded_labels
 from raydebm.pipeline.stages.energies import adapters_out_of_bag
 from raydebm.pipeline.stages.passes import complete
 from raydebm.run.ensemble_file import read_ref
@@ -59,7 +59,7 @@ def _walk_of(context: StageContext, problem_ids: Sequence[str]) -> WalkOf:
     def walk(policies: Sequence[Policy]) -> Walk:
         own: Mapping[str, Policy] = dict(zip(problem_ids, policies, strict=True))
         outcomes = complete(context, VALIDATION, [lambda problem: own.get(problem.problem_id, policies[0])])[0]
-        labels = recorded_pools(context, VALIDATION).labels
+        labels = recorded_labels(context, VALIDATION)
         steps = {outcome.problem.problem_id: steps_of(outcome, labels) for outcome in outcomes}
         passes = range(policies[0].max_passes)
         walks = [[steps[name][min(index, len(steps[name]) - 1)] for index in passes] for name in problem_ids]

@@ -23,7 +23,7 @@ from raydebm.evaluation.trainings import (
     write_summary,
 )
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
-from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, recorded_pools, texts_read_of
+from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, recorded_labels, texts_read_of
 from raydebm.pipeline.runner import Pipeline, child_run, share_scores, share_stages
 from raydebm.pipeline.scores import check_judges
 from raydebm.pipeline.stages.passes import outcomes_of
@@ -158,7 +158,7 @@ def _training_of(pipeline: Pipeline, evaluation: Evaluation) -> Training:
         decided=decided,
     )
     entries = [entry_of(selector, pools) for selector in selectors]
-    outcomes = outcome_values(pools, outcomes_of(pipeline), labels=recorded_pools(pipeline, TEST).labels)
+    outcomes = outcome_values(pools, outcomes_of(pipeline), labels=recorded_labels(pipeline, TEST))
     entries[-1:-1] = loop_entries(outcomes, policy)  # before the oracle
     screen = screen_of(pipeline, pools, validation).screen
     return Training(

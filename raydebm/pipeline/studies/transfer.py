@@ -13,7 +13,7 @@ from raydebm.evaluation.paper.paper_cells import REPAIRED_COLUMNS, paper
 from raydebm.evaluation.studies.scorers import RefusedCell, ScoredRun, Transfer, transfer
 from raydebm.identity import content_id, text_key
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
-from raydebm.pipeline.pools import RecordedPools, assembled, calibrated_policy, evaluated_pools, recorded_pools
+from raydebm.pipeline.pools import calibrated_policy, evaluated_pools
 from raydebm.pipeline.stages.energies import pool_candidates
 from raydebm.run.directory import RunDir
 
@@ -150,7 +150,6 @@ def _transferred(source: StageContext, target: StageContext, chosen: frozenset[s
     """The target's pools of the chosen test problems, with the source's energies."""
     from raydebm.pipeline.ray.score import ScoringInput, score
 
-    recorded = recorded_pools(target, TEST)
     candidates = [candidate for candidate in pool_candidates(target) if candidate.problem_id in chosen]
     stage = f"transfer/{_stage_part(source)}/{_stage_part(target)}"
     basis = {
@@ -168,13 +167,7 @@ def _transferred(source: StageContext, target: StageContext, chosen: frozenset[s
             on_progress=target.progress(f"{source.recipe.task.name} on {target.recipe.task.name}"),
         )
         run.finish(stage, basis)
-    transferred = RecordedPools(
-        candidates={candidate.candidate_id: candidate for candidate in candidates},
-        reports=recorded.reports,
-        labels=recorded.labels,
-        energies={row.candidate_id: row.energies for row in run.energies(stage)},
-    )
-    return assembled(
-        [problem for problem in target.problems_of(TEST) if problem.problem_id in chosen],
-        transferred,
-    )
+    pools = evaluated_pools(target, TEST)
+    pools = pools.of_pools([place for place, problem in enumerate(pools.problems) if problem.problem_id in chosen])
+    energies = {row.candidate_id: row.energies for row in run.energies(stage)}
+    return pools.with_members({name: own.members for name, own in energies.items() if own is not None})

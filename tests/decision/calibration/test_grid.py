@@ -10,8 +10,7 @@ from raydebm.config import DecisionConfig
 from raydebm.decision.calibration import grid
 from raydebm.decision.calibration.grid import GridRow, calibrate, choose, without_gate
 from raydebm.decision.policy import Policy
-from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
-from raydebm.decision.sampling.one_pass import Parts
+from raydebm.decision.replay import Recording, replay
 from raydebm.errors import PoolError
 from raydebm.records import (
     Candidate,
@@ -22,6 +21,7 @@ from raydebm.records import (
     Label,
     Problem,
     Sampling,
+    ScoredCandidate,
     Verdict,
     Violation,
 )
@@ -94,40 +94,39 @@ class World:
         verdict = rng.choice([Verdict.CORRECT, Verdict.INCORRECT, Verdict.UNLABELED])
         self.labels[candidate_id] = Label(candidate_id=candidate_id, problem_id=problem_id, verdict=verdict)
 
-    def parts(self):
-        return {
-            "task": PlainTask(),
-            "source": ReplaySource(self.candidates, requests_of=self.requests_of),
-            "checker": RecordedChecker(self.reports),
-            "scorer": RecordedScorer(self.energies),
+    def recorded(self):
+        scored = {
+            name: ScoredCandidate(candidate=candidate, report=self.reports[name], energies=self.energies[name])
+            for name, candidate in self.candidates.items()
         }
+        return Recording(PlainTask(), scored, requests_of=self.requests_of)
 
     def calibrate(self, base=DEFAULT, *, num_thresholds=12, max_abstain_frac=0.1, **lambdas):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(grid, "NUM_THRESHOLDS", num_thresholds)
             patch.setattr(grid, "MAX_ABSTAIN_FRAC", max_abstain_frac)
             config = DecisionConfig(**lambdas)
-            parts = Parts(**self.parts())
+            recorded = self.recorded()
             outcomes = {
-                lambda_: replay(self.problems, parts=parts, policy=policy)
+                lambda_: replay(self.problems, recorded, policy=policy)
                 for lambda_, policy in without_gate(base, config).items()
             }
             return calibrate(outcomes, self.labels, base=base, config=config)
 
     def complete(self, lambdas):
         """Draw every second pass that some lambda asks for."""
-        parts = self.parts()
+        recorded = self.recorded()
         for lambda_ in lambdas:
             always = DEFAULT.replaced(lambda_=lambda_, theta_sigma=0.0, theta_abstain=1e9)
-            replay(self.problems, parts=Parts(**parts), policy=always)
-        for request in parts["source"].missing:
+            replay(self.problems, recorded, policy=always)
+        for request in recorded.missing:
             self.add(request.candidate_id, request.problem_id, 2)
         return self
 
 
 def measured(world, policy):
     """What a grid row states, from running the loop itself."""
-    outcomes = replay(world.problems, parts=Parts(**world.parts()), policy=policy)
+    outcomes = replay(world.problems, world.recorded(), policy=policy)
     accepted = [outcome for outcome in outcomes if outcome.decision is Decision.ACCEPT]
     verdicts = [world.labels[outcome.best.candidate.candidate_id].verdict for outcome in accepted]
     labelled = [verdict for verdict in verdicts if verdict is not Verdict.UNLABELED]

@@ -13,13 +13,22 @@ from raydebm.decision.evidence.terms import Author, Reference
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import recorded_outcome, redecide, with_energies
-from raydebm.decision.replay import RecordedChecker, RecordedScorer, ReplaySource, replay
+from raydebm.decision.replay import Recording, replay
+from raydebm.decision.sampling.checks import check_candidate
 from raydebm.decision.sampling.deadline import Deadline
 from raydebm.decision.sampling.one_pass import Observer, Parts
 from raydebm.decision.sampling.waves import cut_pass, generator_order, in_turns
 from raydebm.errors import GenerationError
 from raydebm.generators.requests import unanswered
-from raydebm.records import Candidate, ConstraintReport, Decision, Energies, GenerationRequest, Sampling
+from raydebm.records import (
+    Candidate,
+    ConstraintReport,
+    Decision,
+    Energies,
+    GenerationRequest,
+    Sampling,
+    ScoredCandidate,
+)
 
 BY_VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 
@@ -400,7 +409,7 @@ def test_a_pass_that_its_deadline_ended_had_no_more_to_give(run, samples):
     assert same(redecide(recorded(outcome, VOTES)), outcome)
 
 
-def test_a_replay_lacks_only_the_wave_that_it_would_sample(task, problem, checker, samples):
+def test_a_replay_lacks_only_the_wave_that_it_would_sample(task, problem, samples):
     first = [candidate for _, candidate in samples("41!1")]
     requests = [
         GenerationRequest(
@@ -415,14 +424,12 @@ def test_a_replay_lacks_only_the_wave_that_it_would_sample(task, problem, checke
         )
         for index in range(8)
     ]
-    known = {candidate.candidate_id: candidate for candidate in [*first, *(unanswered(r, "x") for r in requests[:4])]}
-    reports = {r.candidate_id: r for r in asyncio.run(checker.check(problem, first))}
-    source = ReplaySource(known, requests_of=lambda problem, pass_index, messages: requests)
+    known = {
+        each.candidate_id: ScoredCandidate(candidate=each, report=check_candidate(task, problem, each), energies=None)
+        for each in [*first, *(unanswered(r, "x") for r in requests[:4])]
+    }
+    recorded = Recording(task, known, requests_of=lambda problem, pass_index, messages: requests)
 
-    replay(
-        [problem],
-        parts=Parts(task=task, source=source, checker=RecordedChecker(reports), scorer=RecordedScorer({})),
-        policy=VOTES.replaced(max_passes=2),
-    )
+    replay([problem], recorded, policy=VOTES.replaced(max_passes=2))
 
-    assert source.missing == requests[4:]
+    assert recorded.missing == requests[4:]

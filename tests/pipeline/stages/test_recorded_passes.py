@@ -7,12 +7,13 @@ import pytest
 from raydebm.config import load_recipe
 from raydebm.config.reading import with_recorded_answers
 from raydebm.decision.feedback import QUALITY_FEEDBACK
+from raydebm.decision.replay import Recording
 from raydebm.errors import GenerationError
 from raydebm.generators.pool_files import answers_chat, read_pool_file
 from raydebm.pipeline.context import StageContext
 from raydebm.pipeline.plan import plan_of
-from raydebm.pipeline.pools import RecordedPools, default_policy
-from raydebm.pipeline.stages.passes import recorded_parts
+from raydebm.pipeline.pools import default_policy
+from raydebm.pipeline.stages.passes import requests_of
 from raydebm.pipeline.stages.problems import make_problems
 
 POOL = "embedded:gsm8k_small_llms"
@@ -52,7 +53,7 @@ def replayed(small_llms):
 
 def second_pass(context, problem, chat):
     """(what the replay says, how many requests it would send)."""
-    _, source = recorded_parts(context, RecordedPools())
+    source = Recording(context.task, {}, requests_of=requests_of(context))
     with pytest.raises(GenerationError) as raised:
         asyncio.run(source.generate(problem, pass_index=2, messages=chat, arrived=lambda candidate: None))
     return str(raised.value), len(source.missing)

@@ -80,12 +80,8 @@ def test_correct_answers_are_rewritten_by_a_model_that_is_shown_a_style(finished
     url, asked = rewriter
     writer = OpenAIGenerator(name="writer", model="m", base_url=url, api_key_env=None)
     pools = evaluated_pools(pipeline, "test")
-    sources = [
-        scored.candidate.generator
-        for pool in pools
-        for scored, right in zip(pool.candidates, pool.correct, strict=False)
-        if right == 1
-    ]
+    right = zip(pools.candidates, pools.correct, strict=True)
+    sources = [scored.candidate.generator for scored, correct in right if correct == 1]
     source = max(set(sources), key=sources.count)
     settings = ConfoundingConfig(swap=(source,), rewriter=writer)
     swapped = replace(pipeline, recipe=pipeline.recipe.model_copy(update={"confounding": settings}))
