@@ -21,10 +21,10 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 46_060,
+    "source lines": 46_030,
     "modules": 267,
-    "test lines": 36_070,
-    "benchmark lines": 2_360,
+    "test lines": 36_080,
+    "benchmark lines": 2_370,
     "client lines": 410,
     "document lines outside docs/log": 5_880,
     "tracked bytes": 15_320_000,
