@@ -10,7 +10,7 @@ from hand_made import cells, table_of
 from raydebm.errors import PoolError, ScoringError
 from raydebm.evaluation.confounding.experiments import probes, rescored, style_ablation, variants
 from raydebm.evaluation.confounding.report import ConfoundingReport, ConfoundingSettings, confounding_steps
-from raydebm.evaluation.confounding.swap import MAX_PROBLEMS, Rewriter, style_swap
+from raydebm.evaluation.confounding.swap import MAX_PROBLEMS, Rewriter, _examples, style_swap
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.generators.requests import answered, unanswered
 from raydebm.records import Label, Verdict
@@ -229,6 +229,29 @@ def test_the_same_answer_in_another_style_has_another_energy(pools):
     rows = {row.style: row for row in result.rows}
     assert (rows["plain"].change.value, rows["plain"].change.n) == (2.0, 6)
     assert (rows["fancy"].change.value, rows["fancy"].is_control) == (0.0, True)
+
+
+def test_other_styles_are_also_taken_together(pools):
+    """Without the heading mu rises by 2; without the right number too nothing counts."""
+    rules = {"plain": lambda text: text.removeprefix("## "), "terse": lambda text: "4", "fancy": lambda text: text}
+
+    rows = swapped(pools, [Rewriter(style=name, generator=RuleGenerator(name, rule)) for name, rule in rules.items()])
+
+    assert [(row.style, row.num_asked, row.change.value, row.is_control) for row in rows.rows] == [
+        ("plain", 6, 2.0, False), ("terse", 6, 2.0, False), ("fancy", 6, 0.0, True),
+        ("(all other styles)", 12, 2.0, False),
+    ]  # fmt: skip
+
+
+def test_examples_of_a_style_are_right_answers_to_three_problems(make_pool):
+    pools = [
+        make_pool(
+            (0, {"text": "no"}), (1, {"text": f"yes {name}"}), (1, {"text": "h", "generator": "h"}), problem_id=name
+        )
+        for name in "dcba"
+    ]
+
+    assert _examples(table_of(pools), "g") == ("yes a", "yes b", "yes c")
 
 
 def test_only_rewritings_that_are_still_correct_count(make_pool, pools):

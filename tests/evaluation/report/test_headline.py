@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from hand_made import evaluated
 
+from raydebm.decision.calibration.profile_choice import ProfileTest
 from raydebm.evaluation.certainty.confidence import Promise
 from raydebm.evaluation.report.evaluation_report import document
 from raydebm.evaluation.report.evaluation_tables import facts, lead, main_rows, main_table, selector_table, sentences
@@ -37,7 +38,8 @@ def certified(max_error, coverage):
 
 def decided(evaluation, *promises, **fields):
     """The evaluation with a posterior whose profile is the vote, 41 labelled problems and no tests."""
-    study = SimpleNamespace(promises=promises, num_labelled=41, tests=(), profile="vote", **fields)
+    given = {"num_labelled": 41, "tests": (), "profile": "vote"} | fields
+    study = SimpleNamespace(promises=promises, **given)
     chosen = replace(evaluation.row("majority vote"), name="chosen profile", group="decision")
     return replace(evaluation, decision=study, rows=(*evaluation.rows, chosen))
 
@@ -137,6 +139,34 @@ def test_the_quality_of_the_first_pass_stands_beside_its_rivals(evaluation):
     assert sentences(evaluation) == (
         "After one pass and without refusing, its selections are right on 50.0 [0.0, 100.0] % (random 37.5, majority "
         "vote 37.5, oracle 100.0).",
+    )
+
+
+def test_the_quality_of_graded_answers_is_their_violation(make_pool):
+    graded = evaluated([make_pool((0, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 1.0)}), violations=[0.125, 0.5])])
+
+    assert sentences(graded)[-1].startswith("After one pass and without refusing, its selections violate 0.125 [")
+    assert sentences(graded)[-1].endswith("] in the mean (random 0.312, majority vote 0.312, oracle 0.125).")
+    answers = replace(graded.row("energy (paper)"), name="all passes, answered only", group="loop")
+    shown = dict(facts(replace(graded, loop=loop_of(num_problems=1), rows=(*graded.rows, answers))))
+    assert shown["violation of these answers"].startswith("0.125 [")
+    assert (shown["refused"], "right among them" in shown) == ("25.0 %", False)
+
+
+def test_how_the_profile_was_chosen(evaluation):
+    def says(*tests):
+        return sentences(decided(evaluation, tests=tests))[0]
+
+    won = ProfileTest(challenger="posterior", incumbent="vote", wins=9, losses=1, p_value=0.02, replaced=True)
+    near, far = (replace(won, wins=7, losses=2, p_value=p_value, replaced=False) for p_value in (0.18, 0.5))
+
+    assert says() == "The recipe names the profile vote."
+    assert says(replace(far, challenger="best_author"), near).endswith(
+        "41 labelled problems outside the test: no other is shown to be better (nearest: posterior, 7 won, 2 lost, "
+        "p = 0.18)."
+    )
+    assert says(replace(won, incumbent="best_author"), won, far).endswith(
+        "it won 9 and lost 1 of the problems on which it differs from vote (p = 0.02)."
     )
 
 

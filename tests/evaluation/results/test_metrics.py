@@ -156,3 +156,33 @@ def test_a_pair_accuracy_without_a_miss_has_an_exact_lower_limit(make_pool):
 
     accuracy = next(row for row in measured["energies"] if row.name == "mu").pair_accuracy
     assert (accuracy.value, accuracy.low, accuracy.high) == (1.0, pytest.approx(0.025**0.5), 1.0)
+
+
+def test_energies_by_hand_with_mu_and_e_that_choose_differently(make_pool):
+    """p: mu 1 and 0.5, E 1 and 1.5, so that mu alone chooses the wrong one, which has no sigma. q: 0.25 and 3."""
+    p = [(1, {"members": (0.0, 2.0)}), (0, {"members": (0.5, 0.5), "penalty": 1.0})]
+    q = [(1, {"members": (0.0, 0.5)}), (0, {"members": (3.0, 3.0)})]
+    pools = table_of([make_pool(*p, problem_id="p"), make_pool(*q, problem_id="q")])
+
+    measured = energy_measures(pools, pools, ["a", "b"], lambda_=1.0, bootstrap=bootstrap(2), tolerance=0.0)
+
+    by_energy, by_mu = ([row.pass_at_1.value for row in measured[name]] for name in ("selective", "mu_selective"))
+    # From 0.3 on one of the two selections is dropped.
+    assert (by_energy, by_mu) == ([1.0] * 6, [0.5] * 3 + [0.0] * 3)
+    assert [row.abstain_frac for row in measured["selective"]] == [0.0, 0.1, 0.2, 0.3, 0.4, 0.5]
+    assert (measured["sigma_auroc"].value, measured["mu_sigma_auroc"].value) == (None, 0.0)
+    *_, mu, e = measured["energies"]
+    assert (mu.mean_incorrect.value, mu.mean_correct.value, mu.mean_difference.value) == (1.75, 0.625, 1.125)
+    assert (e.mean_incorrect.value, e.energy_gap.value, e.mean_difference.n) == (2.25, 1.625, 2)
+    assert [(row.by_energy.value, row.by_mu.value, row.by_chance.value) for row in measured["pass_at_n"]] == [
+        (1.0, 0.5, 0.5), (1.0, 1.0, 1.0),
+    ]  # fmt: skip
+    assert [(pick.mu, pick.sigma, pick.correct) for pick in measured["picks"]] == [(1.0, 1.0, True), (0.25, 0.25, True)]
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(2, [1, 2]), (20, [*range(1, 9), 16, 20]), (16, [*range(1, 9), 16])])
+def test_pass_at_n_has_every_n_up_to_eight_then_powers_of_two_and_the_whole_pool(make_pool, most, sizes):
+    pool = table_of(make_pool(*[(1, {"members": (0.0,)})] * most))
+    measured = energy_measures(pool, pool, ["a"], lambda_=0.0, bootstrap=bootstrap(1), tolerance=0.0)
+
+    assert [row.n for row in measured["pass_at_n"]] == sizes

@@ -265,6 +265,21 @@ def test_the_best_quarter_by_generator(make_pool):
     assert (g.best_quarter.value, h.best_quarter.value) == (0.25, 0.25)
 
 
+def test_the_training_pool_by_hand(make_pool):
+    """Of the problem with violations g has one of the best two of eight, and h the other; the second has no scores."""
+    rows = [(0, {"generator": name}) for name in "gggghhhh"]
+    graded = make_pool(*rows, violations=[0.1, 0.5, 0.6, 0.7, 0.2, 0.8, 0.9, 1.0], problem_id="p")
+    plain = make_pool((1, {"generator": "g"}), (1, {"generator": "g"}), problem_id="q")
+
+    pool = training_pool(table_of([graded, plain]), num_bootstrap=100, seed=0)
+
+    assert (pool.num_problems, pool.num_all_correct, pool.accuracy.value) == (2, 1, 0.5)
+    assert {name: share.value for name, share in pool.by_generator.items()} == {"g": 0.5, "h": 0.0}
+    assert {name: (share.value, share.n) for name, share in pool.best_quarter.items()} == {
+        "g": (0.25, 1), "h": (0.25, 1),
+    }  # fmt: skip
+
+
 def test_dimensions_of_labels_by_selector(make_pool):
     pools = [
         make_pool(

@@ -133,13 +133,15 @@ def test_a_selector_that_a_fold_lacks_counts_on_the_other():
 
 
 def test_where_there_is_a_violation_score_it_decides():
+    """Also where one problem has none."""
+
     def of(seed, paper):
         entries = [
-            entry("random", [0, 0], violation=[0.5, 0.5]),
-            entry("energy (paper)", [0, 0], group="paper", violation=paper),
-            entry("oracle", [0, 0], group="bound", violation=[0.1, 0.1]),
+            entry("random", [0, 0, 0], violation=[0.5, 0.5, math.nan]),
+            entry("energy (paper)", [0, 0, 0], group="paper", violation=[*paper, math.nan]),
+            entry("oracle", [0, 0, 0], group="bound", violation=[0.1, 0.1, math.nan]),
         ]
-        return training("pq", [0, 0], seed=seed, entries=entries)
+        return training("pqr", [0, 0, 0], seed=seed, entries=entries)
 
     summary = summarise(of(0, [0.1, 0.3]), of(1, [0.1, 0.1]))
     row = summary.row("energy (paper)")
@@ -233,9 +235,8 @@ def test_the_tables_of_folds(with_confidence):
     )  # fmt: skip
     assert cells(selectors)[3] == ("energy (paper)", "40.0", "47.1", "-20.0", "", "5")
     assert selectors.caption.startswith("5 problems, means over seeds 0, each tested once by a training on other folds")
-    assert (by_fold.title, cells(by_fold)[2], by_fold.emphasised) == (
-        "Fold by fold", ("chosen profile", "66.7", "50.0"), (2,),
-    )  # fmt: skip
+    assert (by_fold.title, by_fold.headers) == ("Fold by fold", ("selector", "fold 0", "fold 1"))
+    assert (cells(by_fold)[2], by_fold.emphasised) == (("chosen profile", "66.7", "50.0"), (2,))
     assert cells(facts)[1] == ("1", "0", "2", "7", "2", "40", "1", "-", "-", "-")
     assert tests.title == "Paired tests, pass@1"
     # Without the least certain, which is wrong, 3 of 4 are right.
