@@ -186,27 +186,6 @@ def test_what_the_pools_hold_is_measured(reproduced, label, row, column):
     assert cell(reproduced, label, row, column).status == "measured"
 
 
-def test_a_judge_who_rates_violations_lower_has_a_negative_rank_correlation_with_them(make_pool):
-    """Ratings 3, 1, 2 of violations 0.1, 0.2, 0.3 in every problem: 1 - 6 * (4 + 1 + 1) / (3 * 8) = -0.5."""
-    pools = [
-        make_pool(
-            *[(0, {"members": (0.0,)})] * 3,
-            scores={"judge": [3, 1, 2]}, violations=[0.1, 0.2, 0.3], problem_id=f"p{index}",
-        )
-        for index in range(4)
-    ]  # fmt: skip
-    results = hand_made.studied(pools, task="travelplanner", name="plans")
-
-    correlation = cell(
-        reproduction([results]), "text", "TravelPlanner: judge and violation score, Spearman", "published"
-    )
-
-    assert correlation.measured.startswith("-0.50")
-    assert (correlation.estimate.value, correlation.estimate.low, correlation.estimate.high) == pytest.approx(
-        (-0.5, -0.5, -0.5)
-    )
-
-
 def test_a_second_pool_of_a_task_gets_a_column_of_its_own(puzzles, make_pool):
     other = studied(make_pool, name="more puzzles")
 

@@ -75,6 +75,43 @@ def test_a_figure_of_the_text(given, row, measured):
     assert claim(given, row).measured == measured
 
 
+@pytest.fixture(scope="module")
+def plans(make_pool):
+    """Of a, b and c mu prefers a, E (1, 0.8, 1) b, and the constraint c, which alone violates nothing."""
+    terms = [(0, 0.0, 1.0), (0, 0.4, 0.4), (1, 1.0, 0.0)]
+    ratings = {"judge one": [1.0, 3.0, 2.0], "judge two": [2.0, 5.0, 4.0]}
+    pools = [
+        make_pool(
+            *[(label, {"members": (mu,), "penalty": penalty}) for label, mu, penalty in terms],
+            violations=[0.6, 0.3, 0.0], scores=ratings, problem_id=f"p{index}",
+        )
+        for index in range(4)
+    ]  # fmt: skip
+    return studied(pools, "travelplanner")
+
+
+@pytest.mark.parametrize(
+    ("row", "measured"),
+    [
+        ("zero-violation pass@1, energy (paper)", "0.0 ["),
+        ("zero-violation pass@1, random", "33.3 ["),
+        ("zero-violation pass@1, self-consistency", "33.3 ["),
+        ("mean violation, mu only", "0.600 ["),
+        ("mean violation, E_constraint only", "0.000 ["),
+        ("the two terms agree on the pick", "0.0 ["),
+        ("the pick is neither term's", "100.0 ["),
+        ("two judges, Spearman", "1.00"),
+        # Ratings 1, 3, 2 of violations in ranks 3, 2, 1: 1 - 6 * (4 + 1 + 1) / (3 * 8).
+        ("judge and violation score, Spearman", "-0.50"),
+        ("judge's rating of our selections", "3.000 ["),
+        ("judge's rating of the oracle's selections", "2.000 ["),
+        ("problems without a plan of no violation", "0.0 ["),
+    ],
+)
+def test_a_figure_of_the_text_about_plans(plans, row, measured):
+    assert claim([plans], f"TravelPlanner: {row}").measured.startswith(measured)
+
+
 def test_sigma_of_a_scorer_on_another_task(make_pool, given):
     """The one wrong selection has the largest spread of the adapters."""
     pools = [

@@ -1,5 +1,6 @@
 """Cells of the report's tables: numbers, units, signs, dashes, order and bold rows, all by hand."""
 
+import math
 from dataclasses import replace
 
 import hand_made
@@ -15,7 +16,7 @@ from raydebm.evaluation.report.document import decimal, markdown_table, number, 
 from raydebm.evaluation.report.study_tables import study_tables, variant_tables
 from raydebm.evaluation.results.energy_metrics import EnergyMeasureRow, EnsembleTheory
 from raydebm.evaluation.results.entries import DifficultyRow
-from raydebm.evaluation.results.evaluation import TextsRead
+from raydebm.evaluation.results.evaluation import Counts, TextsRead
 from raydebm.evaluation.stats.intervals import NOTHING, Estimate
 from raydebm.evaluation.stats.significance import Comparison
 from raydebm.evaluation.studies.scorers import Selected, VariantRow, VariantStudy
@@ -59,6 +60,19 @@ def test_estimates_as_text():
     assert (number(e(0.25), signed=True), points(e(0.125))) == ("+0.250 [0.125, 0.250]", "+12.5 [6.2, 12.5]")
     assert points(-e(0.125)) == "-12.5 [-12.5, -6.2]"
     assert (decimal(None), decimal(0.0), decimal(0.1234, 1, scale=100)) == ("-", "0.000", "12.3")
+
+
+def test_candidates_are_counted_by_what_they_lack(make_pool):
+    failed = (None, {"text": None, "penalty": math.inf})
+    unparsed = (0, {"penalty": math.inf, "members": (0.0,)})
+    pool = make_pool(
+        (1, {"members": (0.0,)}), (None, {"members": (0.0,)}), (0, {}), unparsed, failed, (1, {"greedy": True})
+    )
+
+    assert evaluated(pool, adapters=("a0",)).counts == Counts(
+        problems=1, candidates=4, greedy=1, failed=1, unparsed=1, unscored=1, unlabeled=1
+    )
+    assert evaluated(make_pool((1, {})), adapters=()).counts.greedy == 0
 
 
 def test_selectors_by_share_right(plain):

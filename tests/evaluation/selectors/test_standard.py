@@ -33,6 +33,12 @@ def test_random_is_the_share_of_correct_candidates(make_pool):
     assert worth("random", make_pool((1, {}), (0, {}), (0, {}), (0, {}))) == 0.25
 
 
+def test_the_chances_of_a_pools_candidates_add_up_to_one(make_pool):
+    _, chances = selectors(pool := make_pool((1, {}), (0, {}), (0, {}), (0, {})))["random"].choices(table_of([pool]))
+
+    assert chances.tolist() == [0.25] * 4
+
+
 def test_unlabeled_candidates_are_left_out_not_counted_as_wrong(make_pool):
     assert worth("random", make_pool((1, {}), (0, {}), (None, {}), (None, {}))) == 0.5
 
