@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 46_030,
     "modules": 267,
-    "test lines": 36_080,
+    "test lines": 36_180,
     "benchmark lines": 2_370,
     "client lines": 410,
     "document lines outside docs/log": 5_880,
