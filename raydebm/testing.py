@@ -1,8 +1,10 @@
 """Helpers for tests of a task, a term of evidence or a selector: candidates and pools in one line each.
 
-check(task, problem, text)           constraint report of one answer scored_candidate("A", energies=...)  a candidate
-with the answer A labelled_pool(right, wrong)          a pool with labels, for selectors chances(weights, pool)
-a selector's probabilities, in the pool's order measured(term, candidates)           a term's value by answer
+- ``check(task, problem, text)``: constraint report of one answer
+- ``scored_candidate("A", energies=...)``: a candidate with the answer A
+- ``labelled_pool(right, wrong, right=["A"])``: a pool with labels; ``.of_pools([0] * 40)`` is 40 problems like it
+- ``chances(weights, pool)``: a selector's probabilities, in the pool's order
+- ``measured(term, candidates)``: a term's value by answer
 """
 
 import math

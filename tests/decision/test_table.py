@@ -128,12 +128,26 @@ def test_a_pool_without_violation_scores_keeps_its_labels():
     np.testing.assert_equal(table.with_trained_labels().correct, [1.0, 1.0, 0.0, math.nan])
 
 
+def test_posteriors_learn_from_violation_scores_where_there_are_any():
+    """Of two authors only g has a labelled candidate, and q is left out with h, who wrote nothing else."""
+    table = table_of(
+        p=[(0, 0.25, {"generator": "g"}), (1, None, {"generator": "g"})], q=[(1, None, {"generator": "h"})]
+    )
+
+    known = table.with_worth()
+
+    np.testing.assert_equal(table.worth, [0.75, math.nan, math.nan])
+    assert ([problem.problem_id for problem in known.problems], known.authors) == (["p"], ("g",))
+    assert [values.tolist() for values in known.worth_by_author] == [[[0.75]], [[1.0]]]
+
+
 def test_rows_follow_the_ids_and_remember_the_place_in_the_pool():
     named = [{"candidate_id": name, "answer": answer} for name, answer in (("b", "x"), ("a", "y"), ("c", None))]
     table = table_of(p=[(0, None, fields) for fields in named])
 
     assert table.place_of_row.tolist() == [1, 0, 2]
     assert table.answer.tolist() == [1, 0, -1]
+    assert table.rows_of(0).tolist() == [1, 0, 2]
     assert table.answered.place_of_row.tolist() == [1, 0]
     assert table.unparsed.tolist() == [pytest.approx(1 / 3)]
 
