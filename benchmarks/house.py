@@ -21,9 +21,9 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 46_030,
+    "source lines": 46_040,
     "modules": 267,
-    "test lines": 36_180,
+    "test lines": 36_190,
     "benchmark lines": 2_370,
     "client lines": 410,
     "document lines outside docs/log": 5_880,
