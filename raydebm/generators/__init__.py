@@ -6,12 +6,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from raydebm.config import (
-    GeneratorConfig,
-    OpenAIGenerator,
-    TransformersGenerator,
-    VllmGenerator,
-)
+from raydebm.config import GeneratorConfig, OpenAIGenerator, TransformersGenerator, VllmGenerator
 from raydebm.generators.endpoint.transports import Secret, key_of
 from raydebm.generators.requests import Generator, collect
 from raydebm.records import Problem
@@ -20,13 +15,7 @@ if TYPE_CHECKING:
     from raydebm.generators.endpoint.openai_api import EndpointAccess
     from raydebm.generators.journal import Journal
 
-__all__ = [
-    "Generator",
-    "Secret",
-    "build_generator",
-    "check_keys",
-    "collect",
-]
+__all__ = ["Generator", "Secret", "build_generator", "check_keys", "collect"]
 
 
 def build_generator(

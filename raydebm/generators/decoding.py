@@ -88,14 +88,11 @@ def _enlarged(states: Tensor, capacity: int, *, rows: Tensor | None = None) -> T
     return store
 
 
-def _new_layer() -> DynamicLayer:
-    return _GrowingLayer()  # type: ignore[no-untyped-call]
-
-
 def _growing_cache(config: Any) -> Any:
     """The model's own kind of cache, with growing full-attention layers."""
     cache = DynamicCache(config=config)
-    cache.layers = [_new_layer() if type(layer) is DynamicLayer else layer for layer in cache.layers]
+    new: Callable[[], DynamicLayer] = _GrowingLayer
+    cache.layers = [new() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache
 
 

@@ -55,7 +55,8 @@ class Journal:
         self._own_name = f"{time.time_ns()}-{os.getpid()}-{next(_FILE_NUMBERS)}.jsonl"
         self._names = [self._own_name]
         self._offsets = {self._own_name: 0}
-        self._read_usd = 0.0
+        self.read_usd = 0.0
+        """Spending of earlier runs and other processes: known costs of answers and failed requests."""
         self._file: int | None = None
         self._ends_torn = False
         """Whether this journal's own file ends with a torn line."""
@@ -72,11 +73,6 @@ class Journal:
     def __contains__(self, candidate_id: str) -> bool:
         return self._place(candidate_id) is not None
 
-    @property
-    def read_usd(self) -> float:
-        """Spending of earlier runs and other processes: known costs of answers and failed requests."""
-        return self._read_usd
-
     def get(self, candidate_id: str) -> Candidate | None:
         """The recorded candidate; None if it was not answered yet."""
         place = self._place(candidate_id)
@@ -89,11 +85,7 @@ class Journal:
 
     def put(self, candidate: Candidate) -> None:
         """Store an answer. Candidates without text are skipped; if another process stored the same answer, only the
-        cost is stored.
-
-        Raises:
-            OSError: the disk refused the line (full, gone).
-        """
+        cost is stored. Raises OSError if the disk is full or gone."""
         if candidate.text is None:
             return
         if candidate.candidate_id in self:
@@ -104,11 +96,7 @@ class Journal:
         self._add(candidate.candidate_id, 0, start)
 
     def put_lost(self, usd: float) -> None:
-        """Store the cost of a request without an answer.
-
-        Raises:
-            OSError: the disk refused the line (full, gone).
-        """
+        """Store the cost of a request without an answer. Raises OSError if the disk is full or gone."""
         self._write({_LOST: usd})
 
     def _place(self, candidate_id: str) -> tuple[int, int] | None:
@@ -170,14 +158,14 @@ class Journal:
         try:
             row = _row(line)
             if _LOST in row:
-                self._read_usd += float(row[_LOST])
+                self.read_usd += float(row[_LOST])
                 return
             candidate = CANDIDATES.record(row)
         except (ValueError, KeyError, TypeError) as error:
             _LOG.warning("journal %s/%s: line ignored, its request will be repeated: %s", self._folder, name, error)
             return
         self._add(candidate.candidate_id, number, self._offsets[name])
-        self._read_usd += candidate.cost_usd or 0.0  # also for a known answer, which was then paid for twice
+        self.read_usd += candidate.cost_usd or 0.0  # also for a known answer, which was then paid for twice
 
 
 def _row(line: bytes) -> dict[str, Any]:

@@ -143,15 +143,13 @@ def _sample_indices(drawn: Iterable[tuple[str, _Draw]]) -> dict[tuple[str, _Draw
     return indices
 
 
-_Entry = tuple[str | None, str | None]
-"""Text and error."""
+_Texts = dict[tuple[str, str, _Draw], tuple[str | None, str | None]]
+"""Text and error by problem, model and draw."""
 
 
-def _entries(
-    path: Path, text_fields: Sequence[str], models: Sequence[str] | None
-) -> tuple[dict[tuple[str, str, _Draw], _Entry], set[str]]:
-    """Entries by problem, model and draw, and the names of all models."""
-    entries: dict[tuple[str, str, _Draw], _Entry] = {}
+def _entries(path: Path, text_fields: Sequence[str], models: Sequence[str] | None) -> tuple[_Texts, set[str]]:
+    """The texts, and the names of all models."""
+    entries: _Texts = {}
     known: set[str] = set()
     bad: list[str] = []
     repeated = 0

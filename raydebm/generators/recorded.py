@@ -81,8 +81,7 @@ class PoolGenerator:
         """
         self.name, self.path = config.name, config.pool
         self._model, self._keeps_logprobs = config.model, config.logprobs
-        source_ids = {problem_id: source_id for source_id, problem_id in _joinable(problems).items()}
-        self._source_ids = source_ids
+        self._source_ids = {problem_id: source_id for source_id, problem_id in _joinable(problems).items()}
         entries, known = read_pool_file(config.pool, "", config.text_fields, (config.model,)) if pool is None else pool
         if config.model not in known:
             raise UnknownNameError("model of the recorded pool", config.model, known)
@@ -92,9 +91,7 @@ class PoolGenerator:
                 key = (source_id, candidate.is_greedy, candidate.pass_index, rank[1])
                 self._recorded.setdefault(key, []).append(candidate)
         self._answered = {
-            source_id
-            for (source_id, *_), candidates in self._recorded.items()
-            if any(candidate.text is not None for candidate in candidates)
+            source_id for source_id, model, _, found in entries if model == config.model and found.text is not None
         }
 
     async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
@@ -133,15 +130,10 @@ class PoolGenerator:
     def why_not(self, request: GenerationRequest) -> str:
         """Reason why the request has no recorded answer."""
         # Problem, pass and sample are in the row; without them equal reasons can be counted.
-        if self._candidates(request):
-            return (
-                f"not recorded: pool {self.path!r} has an answer of {self._model!r} for this problem, pass and sample, "
-                "but to another feedback"
-            )
-        return (
-            f"not recorded: pool {self.path!r} has no {'greedy ' if request.sampling.is_greedy else ''}answer of "
-            f"{self._model!r} for this problem, pass and sample"
-        )
+        has = "an" if self._candidates(request) else "no greedy" if request.sampling.is_greedy else "no"
+        other = ", but to another feedback" if has == "an" else ""
+        answer = f"{has} answer of {self._model!r} for this problem, pass and sample{other}"
+        return f"not recorded: pool {self.path!r} has {answer}"
 
     def _logprobs(self, recorded: Candidate) -> LogProbs | None:
         if not self._keeps_logprobs or recorded.logprob is None or recorded.worst_logprob is None:
@@ -155,14 +147,10 @@ class PoolGenerator:
         return [candidate for problem_id in ids for candidate in self._recorded.get((problem_id, *draw), ())]
 
     def _find(self, request: GenerationRequest) -> Candidate | None:
-        return next(
-            (
-                candidate
-                for candidate in self._candidates(request)
-                if request.pass_index == 1 or answers_chat(candidate, request.messages, request.response_format)
-            ),
-            None,
-        )
+        for candidate in self._candidates(request):
+            if request.pass_index == 1 or answers_chat(candidate, request.messages, request.response_format):
+                return candidate
+        return None
 
 
 def recorded_generators(configs: Iterable[GeneratorConfig], *, problems: Iterable[Problem]) -> Iterator[PoolGenerator]:

@@ -87,31 +87,18 @@ class ReplyError(Exception):
 
 
 async def read_whole(chunks: AsyncIterable[bytes]) -> bytes:
-    """The bytes of a reply, up to the size limit.
-
-    Args:
-        chunks: decompressed chunks.
+    """The bytes of a reply from its decompressed chunks.
 
     Raises:
         ReplyError: the reply exceeds ``MAX_REPLY_BYTES``.
     """
-    parts: list[bytes] = []
-    size = 0
+    content = bytearray()
     async for chunk in chunks:
-        parts.append(chunk)
-        size += len(chunk)
-        check_length(size)
-    return b"".join(parts)
-
-
-def check_length(num_bytes: int) -> None:
-    """Check the size of a reply.
-
-    Raises:
-        ReplyError: the size exceeds ``MAX_REPLY_BYTES``.
-    """
-    if num_bytes > MAX_REPLY_BYTES:
-        raise ReplyError(f"the reply is longer than {MAX_REPLY_BYTES} bytes and was not read to its end", is_lost=True)
+        content += chunk
+        if len(content) > MAX_REPLY_BYTES:
+            message = f"the reply is longer than {MAX_REPLY_BYTES} bytes and was not read to its end"
+            raise ReplyError(message, is_lost=True)
+    return bytes(content)
 
 
 def read_reply(reply: HttpReply) -> Completion:

@@ -4,6 +4,7 @@ Does not know: endpoints, models, Ray.
 """
 
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -166,41 +167,34 @@ def estimate_cost(
     Raises:
         UnknownNameError: a request names a generator that is not among ``generators``.
     """
-    known = {config.name: config for config in generators}
-    counts = {name: [0, 0, 0] for name in known}
+    counts: dict[str, Counter[str]] = {config.name: Counter() for config in generators}
     for request in requests:
-        if request.generator not in known:
-            raise UnknownNameError("generator", request.generator, known)
+        if request.generator not in counts:
+            raise UnknownNameError("generator", request.generator, counts)
         chars = sum(len(message["content"]) for message in request.messages)
-        count = counts[request.generator]
-        count[0] += 1
-        count[1] += math.ceil(chars / CHARS_PER_TOKEN)
-        count[2] += request.sampling.max_tokens
-    return tuple(_estimate(known[name], *count) for name, count in counts.items() if count[0])
-
-
-def _estimate(config: GeneratorConfig, num_requests: int, prompt_tokens: int, max_completion: int) -> CostEstimate:
-    low: float | None = 0.0
-    high: float | None = 0.0
-    if isinstance(config, OpenAIGenerator):
-        low = cost_of(config, prompt_tokens, 0)
-        high = cost_of(config, prompt_tokens, max_completion)
-    return CostEstimate(
-        generator=config.name,
-        num_requests=num_requests,
-        prompt_tokens=prompt_tokens,
-        max_completion_tokens=max_completion,
-        usd_low=low,
-        usd_high=high,
+        counts[request.generator].update(
+            num_requests=1,
+            prompt_tokens=math.ceil(chars / CHARS_PER_TOKEN),
+            max_completion_tokens=request.sampling.max_tokens,
+        )
+    return tuple(
+        CostEstimate(
+            generator=config.name,
+            **count,
+            usd_low=cost_of(config, count["prompt_tokens"], 0),
+            usd_high=cost_of(config, count["prompt_tokens"], count["max_completion_tokens"]),
+        )
+        for config in generators
+        if (count := counts[config.name])
     )
 
 
 def worst_cost(config: GeneratorConfig, request: GenerationRequest) -> float | None:
-    """Upper limit of one answer's cost in US dollars: one token per byte of the chat, and the completion at its limit.
-    0 for local and recorded models; None if the recipe has no prices for the endpoint."""
-    if not isinstance(config, OpenAIGenerator):
-        return 0.0
-    return cost_of(config, worst_prompt_tokens(request), request.sampling.max_tokens)
+    """Upper limit of one answer's cost in US dollars: one token per byte of the chat and its template, and the
+    completion at its limit. None if the recipe has no prices for the endpoint."""
+    texts = [text for message in request.messages for text in (message["role"], message["content"])]
+    num_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in [*texts, request.response_format or ""])
+    return cost_of(config, num_bytes + TEMPLATE_TOKENS * len(request.messages), request.sampling.max_tokens)
 
 
 def highest_prices(requests: Iterable[GenerationRequest], generators: Sequence[GeneratorConfig]) -> dict[str, float]:
@@ -220,15 +214,10 @@ def highest_prices(requests: Iterable[GenerationRequest], generators: Sequence[G
     return prices
 
 
-def worst_prompt_tokens(request: GenerationRequest) -> int:
-    """Upper limit of a chat's tokens: one per byte, plus the template's."""
-    texts = [text for message in request.messages for text in (message["role"], message["content"])]
-    num_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in [*texts, request.response_format or ""])
-    return num_bytes + TEMPLATE_TOKENS * len(request.messages)
-
-
-def cost_of(config: OpenAIGenerator, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
-    """US dollars by the recipe's prices; None if a price or a count is unknown."""
+def cost_of(config: GeneratorConfig, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
+    """US dollars by the recipe's prices; None if a price or a count is unknown. Local and recorded models are free."""
+    if not isinstance(config, OpenAIGenerator):
+        return 0.0
     prompt_price, completion_price = config.usd_per_million_prompt_tokens, config.usd_per_million_completion_tokens
     if prompt_price is None or completion_price is None or prompt_tokens is None or completion_tokens is None:
         return None

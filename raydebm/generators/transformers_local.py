@@ -70,9 +70,7 @@ class LocalGenerator:
                 yield prepared_request
             else:
                 prepared.append(prepared_request)
-        prepared.sort(
-            key=lambda prepared_request: (len(prepared_request.row.prompt_ids), prepared_request.row.prompt_ids)
-        )
+        prepared.sort(key=lambda each: (len(each.row.prompt_ids), each.row.prompt_ids))
         for start in range(0, len(prepared), self._batch_size):
             batch = prepared[start : start + self._batch_size]
             async with self._turn:
@@ -162,20 +160,15 @@ class LocalGenerator:
         for stop in prepared.request.sampling.stop:
             content = content.partition(stop)[0]
         text, reasoning = split_reasoning(content)
+        num_prompt, num_completion = len(prepared.row.prompt_ids), len(row.token_ids)
+        usage = TokenUsage(prompt_tokens=num_prompt, completion_tokens=num_completion, cost_usd=0.0)
         if not text.strip():
-            return unanswered(
-                prepared.request,
-                f"the model wrote no answer (finish_reason {row.finish_reason!r})",
-                usage=TokenUsage(
-                    prompt_tokens=len(prepared.row.prompt_ids), completion_tokens=len(row.token_ids), cost_usd=0.0
-                ),
-            )
+            reason = f"the model wrote no answer (finish_reason {row.finish_reason!r})"
+            return unanswered(prepared.request, reason, usage=usage)
         return answered(
             prepared.request,
             text,
-            usage=TokenUsage(
-                prompt_tokens=len(prepared.row.prompt_ids), completion_tokens=len(row.token_ids), cost_usd=0.0
-            ),
+            usage=usage,
             reasoning=reasoning,
             finish_reason=row.finish_reason,
             latency_s=latency_s,

@@ -104,7 +104,7 @@ class AiohttpTransport:
         except TimeoutError as error:
             raise LateReplyError(f"no reply within {self._timeout.total:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a malformed address
-            kind = CarrierError if isinstance(error, _unsent_errors()) else LostReplyError
+            kind = CarrierError if isinstance(error, aiohttp.ClientConnectorError | ValueError) else LostReplyError
             raise kind(f"connection failed: {type(error).__name__}: {error}") from error
         headers = {name.lower(): value for name, value in response.headers.items()}
         return HttpReply(status=response.status, headers=headers, content=content)
@@ -113,13 +113,6 @@ class AiohttpTransport:
         if self._session is not None:
             await self._session.close()
             self._session = None
-
-
-def _unsent_errors() -> tuple[type[BaseException], ...]:
-    """Errors that occur before a request is sent."""
-    import aiohttp
-
-    return aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ValueError
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeGuard
 
 from raydebm.config import GeneratorConfig, OpenAIGenerator, VllmGenerator
 from raydebm.embedded import PREFIX, embedded_path
@@ -83,7 +83,7 @@ def turns(configs: Sequence[GeneratorConfig]) -> list[tuple[GeneratorConfig, ...
     return [*([others] if others else []), *((config,) for config in configs if _is_to_start(config))]
 
 
-def _is_to_start(config: GeneratorConfig) -> bool:
+def _is_to_start(config: GeneratorConfig) -> TypeGuard[VllmGenerator]:
     return isinstance(config, VllmGenerator) and config.url is None
 
 
@@ -93,7 +93,7 @@ def check_server(config: GeneratorConfig) -> None:
     Raises:
         ResourceError: vLLM is not installed.
     """
-    if isinstance(config, VllmGenerator) and config.url is None:
+    if _is_to_start(config):
         _python(config)
 
 
@@ -110,7 +110,7 @@ def running(config: GeneratorConfig, *, host: str) -> Iterator[GeneratorConfig]:
     Raises:
         ResourceError: vLLM is missing, or the server exits or does not answer within ``STARTUP_S``.
     """
-    if not isinstance(config, VllmGenerator) or config.url is not None:
+    if not _is_to_start(config):
         yield config
         return
     port = free_port(host)
