@@ -26,7 +26,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 EVALUATING = (
     "reasoning_gym.algorithmic.binary_matrix",
@@ -175,11 +175,7 @@ def _replaced(form: Any, meaning: Any, sympy: Any) -> Any:
     return form.xreplace({**alike, **{unknown: meaning for unknown in unknowns if unknown.name == "i"}})
 
 
-class _Library(Protocol):
-    def reply(self, request: dict[str, Any]) -> dict[str, Any]: ...
-
-
-_LIBRARIES: dict[str, Callable[[], _Library]] = {"math-verify": MathVerifyLibrary, "reasoning-gym": ReasoningGymLibrary}
+_LIBRARIES: dict[str, Callable[[], Any]] = {"math-verify": MathVerifyLibrary, "reasoning-gym": ReasoningGymLibrary}
 
 
 def main(name: str, max_bytes: int) -> None:

@@ -39,12 +39,17 @@ def refused_as_value_error(check: Callable[..., Any], *arguments: Any, **named: 
         raise ValueError(str(error)) from error
 
 
-def _expression(text: str) -> str:
-    refused_as_value_error(parse_expression, text)
-    return text
+def checked_by(check: Callable[[Any], Any]) -> AfterValidator:
+    """Validator of a field by a check that raises ConstraintError."""
+
+    def validated(value: Any) -> Any:
+        refused_as_value_error(check, value)
+        return value
+
+    return AfterValidator(validated)
 
 
-Expression = Annotated[str, AfterValidator(_expression)]
+Expression = Annotated[str, checked_by(parse_expression)]
 """JMESPath that starts at ``answer`` or ``problem``."""
 
 

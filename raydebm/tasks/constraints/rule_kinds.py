@@ -11,29 +11,18 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, TypeAdapter, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from raydebm.identity import canonical_json
 from raydebm.tasks.constraints import Finding
 from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, is_number, key_of, kind_of, number_of
 from raydebm.tasks.constraints.patterns import compile_pattern, is_found
-from raydebm.tasks.constraints.rule import Expression, Fault, Rule, Strict, ValuesRule, refused_as_value_error
+from raydebm.tasks.constraints.rule import Expression, Fault, Rule, Strict, ValuesRule, checked_by
 from raydebm.tasks.constraints.schemas import check_schema, schema_faults
 from raydebm.tasks.constraints.templates import short_text
 
-
-def _pattern(text: str) -> str:
-    refused_as_value_error(compile_pattern, text)
-    return text
-
-
-def _schema(value: dict[str, Any]) -> dict[str, Any]:
-    refused_as_value_error(check_schema, value)
-    return value
-
-
-Pattern = Annotated[str, AfterValidator(_pattern)]
-Schema = Annotated[dict[str, Any], AfterValidator(_schema)]
+Pattern = Annotated[str, checked_by(compile_pattern)]
+Schema = Annotated[dict[str, Any], checked_by(check_schema)]
 Operand = bool | int | Annotated[float, Field(allow_inf_nan=False)] | Expression
 """A literal, or an expression; a text literal is an expression too: ``"'yes'"``."""
 

@@ -4,7 +4,7 @@ A statement has the published data set's logic form: ``("telling-truth", i)`` an
 and ``("not", s)``, ``("and", s, ...)``, ``("or", s, ...)``, ``("->", s, s)``, ``("<=>", s, s)`` over statements.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_, or_
 from typing import Any
@@ -23,22 +23,8 @@ _ARITY: dict[str, tuple[int, int]] = {"not": (1, 1), "and": (1, 9), "or": (1, 9)
 
 
 def is_true(statement: Statement, knights: Sequence[bool]) -> bool:
-    """Truth of the statement under an assignment."""
-    operator, *parts = statement
-    if operator == "telling-truth":
-        return knights[parts[0]]
-    if operator == "lying":
-        return not knights[parts[0]]
-    values = [is_true(part, knights) for part in parts]
-    if operator == "not":
-        return not values[0]
-    if operator == "and":
-        return all(values)
-    if operator == "or":
-        return any(values)
-    if operator == "->":
-        return values[1] or not values[0]
-    return values[0] == values[1]
+    """Truth of the statement under an assignment, which is one world."""
+    return bool(_worlds(statement, knights, 1))
 
 
 def broken_statements(statements: Sequence[Statement], knights: Sequence[bool]) -> list[int]:
@@ -73,14 +59,15 @@ def _worlds(statement: Statement, knight_in: Sequence[int], everything: int) -> 
     if operator == "lying":
         return everything ^ knight_in[parts[0]]
     values = [_worlds(part, knight_in, everything) for part in parts]
-    folds: dict[str, Callable[[], int]] = {
-        "not": lambda: everything ^ values[0],
-        "and": lambda: reduce(and_, values),
-        "or": lambda: reduce(or_, values),
-        "->": lambda: (everything ^ values[0]) | values[1],
-        "<=>": lambda: everything ^ values[0] ^ values[1],
-    }
-    return folds[operator]()
+    if operator == "not":
+        return everything ^ values[0]
+    if operator == "and":
+        return reduce(and_, values)
+    if operator == "or":
+        return reduce(or_, values)
+    if operator == "->":
+        return (everything ^ values[0]) | values[1]
+    return everything ^ values[0] ^ values[1]
 
 
 def check_statement(value: object, num_people: int) -> Statement:

@@ -183,11 +183,11 @@ def preferences(view: PlanView) -> Iterator[Finding]:
     if trip.house_rule is not None:
         rule = trip.house_rule
         forbidding = _stays(view, lambda stay: f"No {rule}" in stay.house_rules)
-        yield from _per_stay(forbidding, count, "day {day}: {place} does not allow {wish} ({terms})", rule)
+        yield from _per_stay(forbidding, count, "day {day}: {place} does not allow {wish} ({rules})", rule)
     if trip.room_type is not None:
         wanted = trip.room_type
         other = _stays(view, lambda stay: not fits_room_type(stay, wanted))
-        yield from _per_stay(other, count, "day {day}: {place} is of type {terms}, asked for: {wish}", wanted)
+        yield from _per_stay(other, count, "day {day}: {place} is of type {type}, asked for: {wish}", wanted)
     if trip.cuisine and view.catalogue is not None:
         yield from _missing_cuisines(view, 1 / count)
     if trip.transportation is not None:
@@ -213,8 +213,8 @@ def _stays(view: PlanView, breaks: Callable[[Stay], bool]) -> list[tuple[Entity,
 
 def _per_stay(stays: list[tuple[Entity, Stay]], count: int, message: str, wish: str) -> Iterator[Finding]:
     for entity, stay in stays:
-        terms = stay.house_rules if "does not allow" in message else stay.room_type
-        yield _finding(1 / (count * len(stays)), message, entity, wish=wish, terms=terms)
+        share = 1 / (count * len(stays))
+        yield _finding(share, message, entity, wish=wish, rules=stay.house_rules, type=stay.room_type)
 
 
 def _missing_cuisines(view: PlanView, share: float) -> Iterator[Finding]:
