@@ -31,8 +31,14 @@ class JournalAccount:
         return self.run.uri(*self.journal)
 
     def elsewhere_usd(self, recipe: Recipe) -> float:
-        """US dollars in the run's other journals."""
-        return spent_elsewhere_usd(recipe, self.run, journal=self.folder)
+        """US dollars in the run's other journals; 0 without a limit, when it is not needed.
+
+        Constant while a stage runs, because stages that spend money run one after another. The stage's budget counts
+        its own journal itself.
+        """
+        if recipe.generation.max_usd is None:
+            return 0.0
+        return spent_usd(_journals(self.run) - {local_folder(self.folder)})
 
 
 def paid_usd(run: RunDir) -> float | None:
@@ -52,19 +58,6 @@ def journal_and_budget(recipe: Recipe, run: RunDir, *parts: str) -> tuple[Journa
     """
     if not run.is_local:
         return None, Budget(recipe.generation.max_usd)
-    journal = Journal(run.uri(*parts))
-    elsewhere_usd = spent_elsewhere_usd(recipe, run, journal=run.uri(*parts))
-    return journal, Budget(recipe.generation.max_usd, journal, elsewhere_usd=elsewhere_usd)
-
-
-def spent_elsewhere_usd(recipe: Recipe, run: RunDir, *, journal: str | Path) -> float:
-    """US dollars in the run's other journals; 0 without a limit, when it is not needed.
-
-    Constant while a stage runs, because stages that spend money run one after another.
-
-    Args:
-        journal: journal of the stage that is starting. Not included, because the stage's budget counts it itself.
-    """
-    if recipe.generation.max_usd is None:
-        return 0.0
-    return spent_usd(_journals(run) - {local_folder(journal)})
+    account = JournalAccount(run, parts)
+    journal = Journal(account.folder)
+    return journal, Budget(recipe.generation.max_usd, journal, elsewhere_usd=account.elsewhere_usd(recipe))

@@ -8,7 +8,6 @@ HF_ENDPOINT, HF_TOKEN, HF_HOME and HF_HUB_OFFLINE, resume after interruptions, a
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -30,56 +29,27 @@ _NO_ROWS = ("dataset_infos.json", "dataset_info.json")
 """Descriptions of a data set, not rows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubSplits:
-    """Splits of a data set in its repository."""
+def hub_splits(dataset: str, configuration: str | None = None) -> tuple[Splits, str | None]:
+    """Find the splits of a data set, none if the repository has no file of rows for the configuration; and the revision
+    that has them, None for the newest.
 
-    dataset: str
-    revision: str | None
-    """Revision. None for the newest."""
-    splits: Splits
-
-    def files(self, split: str) -> list[Path]:
-        """Files of a split, downloaded if necessary.
-
-        Raises:
-            Exception: see ``hub_splits``.
-        """
-        names = self.splits[split]
-        folder = _download(self.dataset, names, self.revision)
-        return [folder / name for name in names]
-
-
-def hub_splits(dataset: str, configuration: str | None = None) -> HubSplits:
-    """Find the splits of a data set; none if the repository has no file of rows for the configuration.
-
-    Args:
-        dataset: name such as ``"openai/gsm8k"``.
-        configuration: name of a configuration, if the data set has several.
-
-    Raises:
-        Exception: any error of the client for a data set that does not exist, is not accessible to this user, or cannot
-            be reached.
+    Any error of the client is raised for a data set that does not exist, is not accessible to this user, or cannot
+    be reached.
     """
     names = _repository_files(dataset)
-    card = _card(_download(dataset, [_CARD]) / _CARD) if _CARD in names else {}
+    card = _card(download(dataset, [_CARD])[0]) if _CARD in names else {}
     splits = splits_of(names, card, configuration)
     if splits:
-        return HubSplits(dataset=dataset, revision=None, splits=splits)
+        return splits, None
     splits = converted_splits(_repository_files(dataset, CONVERTED), configuration)
-    return HubSplits(dataset=dataset, revision=CONVERTED, splits=splits)
+    return splits, CONVERTED
 
 
 def splits_of(names: Iterable[str], card: Mapping[str, Any], configuration: str | None) -> Splits:
-    """Assign a repository's files to splits.
+    """Assign a repository's files to splits, in a configuration or the default one.
 
     By the data set's card (``configs``), else by folders or words in the names of the files. If no name has a split,
     all files are ``train``, as in `datasets`.
-
-    Args:
-        names: names of the repository's files.
-        card: metadata of its README.md.
-        configuration: name of a configuration. Default: the default one.
     """
     data = sorted(name for name in names if name.endswith(SUFFIXES) and PurePosixPath(name).name not in _NO_ROWS)
     configs = [config for config in card.get("configs") or () if config.get("data_files")]
@@ -173,14 +143,14 @@ def _cached_files(dataset: str, revision: str) -> list[str]:
     ]
 
 
-def _download(dataset: str, files: list[str], revision: str | None = None) -> Path:
+def download(dataset: str, files: list[str], revision: str | None = None) -> list[Path]:
+    """Local paths of a data set's files, downloaded if necessary. Raises as ``hub_splits``."""
     from huggingface_hub import snapshot_download
 
-    return Path(
-        snapshot_download(
-            dataset, repo_type="dataset", revision=revision, allow_patterns=files, endpoint=_endpoint(), max_workers=4
-        )
+    folder = snapshot_download(
+        dataset, repo_type="dataset", revision=revision, allow_patterns=files, endpoint=_endpoint(), max_workers=4
     )
+    return [Path(folder) / name for name in files]
 
 
 def _endpoint() -> str | None:

@@ -22,7 +22,7 @@ from typing import Any
 from raydebm.embedded import local_path
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Problem
-from raydebm.tasks.hub_files import SUFFIXES, hub_splits
+from raydebm.tasks.hub_files import SUFFIXES, download, hub_splits
 from raydebm.user_files import read_json_lines
 
 Row = Mapping[str, Any]
@@ -50,11 +50,8 @@ def files_looked_for() -> Iterator[dict[Path, set[str]]]:
 
 
 def look_for(folder: Path, names: Iterable[str]) -> None:
-    """Record the files of a folder that a task reads if they exist: others do not affect its problems.
-
-    Args:
-        names: names or patterns of ``Path.glob``, below the folder.
-    """
+    """Record the files of a folder, by name or pattern of ``Path.glob``, that a task reads if they exist: others do
+    not affect its problems."""
     found = _looked_for.get()
     if found is not None:
         found.setdefault(folder, set()).update(names)
@@ -93,13 +90,13 @@ def hub_rows(
     """
     name = " ".join(filter(None, (dataset, configuration)))
     try:
-        hub = hub_splits(dataset, configuration)
-        wanted = [part for part in hub.splits if split in (None, part)]
-        files = {part: hub.files(part) for part in wanted}
+        splits, revision = hub_splits(dataset, configuration)
+        wanted = [part for part in splits if split in (None, part)]
+        files = {part: download(dataset, splits[part], revision) for part in wanted}
     except Exception as error:  # the hub's client raises many kinds, and all mean the same here
         raise TaskDataError(f"cannot load {name}: {error}. Check the network, or {otherwise}") from error
     if not files:
-        there = f"but {', '.join(hub.splits)}" if hub.splits else f"and no file of rows ({', '.join(SUFFIXES)})"
+        there = f"but {', '.join(splits)}" if splits else f"and no file of rows ({', '.join(SUFFIXES)})"
         which = "" if split is None else f" {split!r}"
         raise TaskDataError(f"{name} has no split{which} on the hub, {there}; {otherwise}")
     return chain.from_iterable(_of_split(f"{name} {part}", paths) for part, paths in files.items())

@@ -3,7 +3,7 @@
 import pytest
 
 from raydebm.config import parse_recipe
-from raydebm.generators.account import journal_and_budget, spent_elsewhere_usd
+from raydebm.generators.account import JournalAccount, journal_and_budget
 from raydebm.generators.journal import Journal
 from raydebm.generators.requests import TokenUsage, answered
 from raydebm.records import GenerationRequest, Sampling
@@ -47,7 +47,7 @@ def limited(max_usd):
     ("own", "elsewhere"), [(JOURNALS[0], 30), (JOURNALS[3], 23), ("regenerated/test-2/journal", 31)]
 )
 def test_what_the_other_stages_spent_counts_once(run, own, elsewhere):
-    assert spent_elsewhere_usd(limited(100), run, journal=run.uri(own)) == elsewhere
+    assert JournalAccount(run, (own,)).elsewhere_usd(limited(100)) == elsewhere
 
 
 @pytest.mark.parametrize(("max_usd", "is_refused"), [(31, True), (32, False)])

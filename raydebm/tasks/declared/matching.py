@@ -62,7 +62,8 @@ def _same_number(rule: GoldRule, value: Any, wanted: Any) -> bool:
 def _same_set(rule: GoldRule, value: Any, wanted: Any) -> bool:
     if not isinstance(value, list):
         return False
-    return _keys(rule, value) == _keys(rule, wanted)
+    answered, expected = ({compared(rule, part) for part in values} for values in (value, wanted))
+    return answered == expected
 
 
 def _same_value(rule: GoldRule, value: Any, wanted: Any) -> bool:
@@ -86,10 +87,6 @@ def _written(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _keys(rule: GoldRule, values: list[Any]) -> set[str]:
-    return {compared(rule, value) for value in values}
 
 
 def compared(rule: GoldRule, value: Any) -> str:
