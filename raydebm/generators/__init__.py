@@ -26,13 +26,10 @@ def build_generator(
     threads: int | None = None,
     problems: Iterable[Problem] = (),
 ) -> Generator:
-    """Build the generator of a recipe's entry.
+    """Build the generator of a recipe's entry, with a journal for reusing and recording answers.
 
-    Args:
-        journal: journal for reusing and recording answers.
-        access: limits and key of an endpoint.
-        threads: torch threads of a local model. Default: torch's own choice.
-        problems: problems for joining a recorded pool by the source's own ids.
+    An endpoint takes its limits and key from ``access``, a local model its torch threads; a recorded pool is joined
+    with the problems by the source's own ids.
 
     Raises:
         MissingKeyError: the endpoint's key is not in the environment.

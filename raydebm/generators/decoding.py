@@ -257,16 +257,10 @@ def _chances(rows: Sequence[DecodeRow]) -> Tensor:
 
 def draw(logits_BV: Tensor, *, temperature_B: Tensor, top_p_B: Tensor, chance_B: Tensor) -> Tensor:
     """One token per row: the most likely at temperature 0, else the inverse of the nucleus's distribution at
-    ``chance``.
+    ``chance``, a uniform number in [0, 1).
 
     The nucleus is the smallest set of most likely tokens whose probability reaches ``top_p``. Its distribution is in
     the order of token ids, so that rounding that swaps two nearly equal probabilities changes no token.
-
-    Args:
-        logits_BV: logits over the V tokens, float32.
-        temperature_B: sampling temperatures, at least 0.
-        top_p_B: nucleus masses, in (0, 1].
-        chance_B: uniform numbers in [0, 1).
     """
     tokens_B = logits_BV.argmax(-1)
     greedy_B = temperature_B == 0

@@ -62,12 +62,8 @@ def answers_chat(recorded: Candidate, messages: Sequence[Message], response_form
 
 
 def read_pool_file(name: str | Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
-    """Read the entries of a pool file.
-
-    Args:
-        task: the task's name, stored with each candidate.
-        text_fields: fields of JSON lines for the answer; the first one present counts.
-        models: names of the models to read. Default: all.
+    """Read the entries of some models, by default of all, as candidates of a task. Of several fields for the answer in
+    JSON lines the first one present counts.
 
     Raises:
         TaskDataError: the file is missing, unreadable, or has no usable line.

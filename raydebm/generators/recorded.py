@@ -29,13 +29,7 @@ def import_pool(
 
     Lines of other problems are skipped. A line with a problem and a model but without usable text becomes a candidate
     with ``error``. Lines with neither are counted in a warning. Of several lines for the same problem, model and sample
-    the first counts.
-
-    Args:
-        path: pool in any of the formats of docs/recorded_pools.md.
-        task: the task's name, stored with each candidate.
-        problems: the problems to read.
-        text_fields: fields of JSON lines for the answer; the first one present counts.
+    the first counts, and of several text fields the first one present.
 
     Raises:
         TaskDataError: the file is missing, unreadable, or has no usable line.
@@ -68,12 +62,7 @@ class PoolGenerator:
     def __init__(
         self, config: RecordedGenerator, *, problems: Iterable[Problem] = (), pool: Pool | None = None
     ) -> None:
-        """Read the pool.
-
-        Args:
-            config: the file and its model.
-            problems: problems, needed if the file's problem ids are the source's own.
-            pool: content of the file. Default: read here.
+        """Read the pool, unless its content is given. Problems are needed if the file's ids are the source's own.
 
         Raises:
             TaskDataError: the file is missing, unreadable, or has no usable line.

@@ -62,12 +62,8 @@ def requests_for(
     run_seed: int,
     pass_index: int = 1,
 ) -> list[GenerationRequest]:
-    """One request per sample. The seed depends only on run, problem, generator, pass and sample, so jobs, evaluation
-    and service get the same candidate for the same request.
-
-    Args:
-        samples: sample indices, such as ``range(4)``.
-    """
+    """One request per sample index. The seed depends only on run, problem, generator, pass and sample, so jobs,
+    evaluation and service get the same candidate for the same request."""
     return [
         GenerationRequest(
             task=problem.task,

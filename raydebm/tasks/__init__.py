@@ -76,11 +76,8 @@ def find_task(name: str) -> Task:
 
 
 def task_of(config: TaskConfig, name: str | None = None) -> Task:
-    """The task of a recipe: from its definition, else by its name; without constraints for ``constraints: none``.
-
-    Args:
-        config: the recipe's section.
-        name: name of another task. Default: the recipe's.
+    """The task of a recipe: from its definition, else by its name (or by another one); without constraints for
+    ``constraints: none``.
 
     Raises:
         UnknownNameError: no such task; the message lists the known ones.

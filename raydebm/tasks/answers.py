@@ -308,13 +308,8 @@ def _repeated_box(text: str) -> str | None:
 
 
 def answer_phrases(text: str, *, of_choices: bool = False) -> Iterator[str]:
-    """Rest of the line after each "the answer is", "Answer:" and the like, the last one first, at most
-    ``_MAX_PHRASES``.
-
-    Args:
-        text: completion to read.
-        of_choices: also accept "the correct option is".
-    """
+    """Rest of the line after each "the answer is", "Answer:" and the like, with ``of_choices`` also "the correct
+    option is"; the last one first, at most ``_MAX_PHRASES``."""
     pattern = _CHOICE_PHRASE if of_choices else _PHRASE
     return (match[1] for match in reversed(deque(pattern.finditer(text), maxlen=_MAX_PHRASES)))
 

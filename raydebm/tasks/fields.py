@@ -35,16 +35,10 @@ class HasFields(Protocol):
 
 
 def leaves(answer: Any, schema: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Leaves of an object or a list by path, in document order.
+    """Leaves of an object or a list by path, in document order; empty objects and lists are leaves. The schema gives
+    the key columns of lists.
 
-    Empty objects and lists are leaves.
-
-    Args:
-        answer: a JSON value.
-        schema: its JSON Schema, for the key columns of lists.
-
-    Returns:
-        An empty mapping for a bare or empty value, and for more than ``MAX_FIELDS`` leaves.
+    A bare or empty value, and one of more than ``MAX_FIELDS`` leaves, has none.
     """
     if not isinstance(answer, dict | list) or not answer:
         return {}
@@ -126,13 +120,8 @@ def kind_of_field(path: str) -> str:
 
 
 def compare_fields(found: Mapping[str, Any], gold: Mapping[str, Any], *, tolerance: float = 0.0) -> dict[str, bool]:
-    """Verdict on each field of an answer or of the reference answer. A field that only one of them has is wrong.
-
-    Args:
-        found: leaves of the answer.
-        gold: leaves of the reference answer.
-        tolerance: largest difference of equal numbers.
-    """
+    """Verdict on each field of an answer or of the reference answer; numbers may differ by the tolerance. A field
+    that only one of them has is wrong."""
     return {
         path: path in found and path in gold and _is_same(found[path], gold[path], tolerance)
         for path in dict.fromkeys([*gold, *found])

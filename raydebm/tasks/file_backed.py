@@ -31,24 +31,10 @@ class FileTask(ABC):
 
     @abstractmethod
     def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
-        """Problems with gold, in the order of the source. The docstring describes the possible sources.
-
-        Raises:
-            TaskDataError: the data is missing or malformed.
-        """
+        """Problems with gold, in the order of the source. The docstring describes the possible sources."""
 
     def load(self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0) -> Pairs:
-        """Yield problems in the order of the source, without repeated ones.
-
-        Args:
-            split: ``"train"`` or ``"test"``.
-            source: see ``pairs``. Default: the published data set.
-            limit: maximum number of problems.
-            seed: seed of tasks that generate their problems.
-
-        Raises:
-            TaskDataError: the data is missing or malformed.
-        """
+        """Problems in the order of the source (see ``pairs``), without repeated ones."""
         check_split(split, self.splits, task=self.name)
         return islice(distinct(self.pairs(split, source, seed)), limit)
 
@@ -100,15 +86,10 @@ class ReferenceTask(FileTask):
 
 
 def question_of(task: str, text: str, *, difficulty: str = "", kind: str = "", **data: Any) -> Problem:
-    """Problem of a question; its id depends on the text alone.
+    """Problem of a question; its id depends on the text alone, without surrounding whitespace.
 
-    Args:
-        task: name of the problem's task.
-        text: the question; surrounding whitespace is removed.
-        difficulty: group for breakdowns in reports.
-        kind: kind of question, or "" if unknown.
-        **data: other fields, such as ``source_id``, the name in the source that joins recorded pools; None and empty
-            values are left out.
+    Reports group by its difficulty. Other data is for instance ``source_id``, the name in the source that joins
+    recorded pools; None and empty values are left out.
     """
     prompt = text.strip()
     return Problem(
@@ -122,16 +103,8 @@ def question_of(task: str, text: str, *, difficulty: str = "", kind: str = "", *
 
 
 def typed_question(text: str, needs: str, holds: Callable[[str], bool] = str.isalnum) -> str:
-    """The text typed by a client, unchanged.
-
-    Args:
-        text: question as typed by a client.
-        needs: requirement of a question, for the message, such as ``"a question needs words"``.
-        holds: test of a character. The text is a question if any of its characters passes.
-
-    Raises:
-        TaskDataError: no character passes.
-    """
+    """The text typed by a client, unchanged. Unless one of its characters passes the test, TaskDataError says what a
+    question needs, such as ``"a question needs words"``."""
     if not any(map(holds, text)):
         raise TaskDataError(f"{needs}, got {text[:80]!r}; send the whole question as text")
     return text

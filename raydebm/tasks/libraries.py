@@ -39,10 +39,8 @@ class LibraryProcess:
         self._child = LastingChild(self._start)
 
     def ask(self, request: Mapping[str, Any], *, cpu_s: float) -> dict[str, Any]:
-        """Reply to a request (see ``library_child``).
-
-        Args:
-            cpu_s: limit in CPU seconds of the process, so that a busy machine changes no label.
+        """Reply to a request (see ``library_child``). Its limit is CPU time of the process, so that a busy machine
+        changes no label.
 
         Raises:
             LibraryError: it took too long or too much memory, failed, or the process cannot be started.

@@ -113,12 +113,8 @@ class Musr(ReferenceTask):
 
 
 def problem_of(narrative: str, question: str, choices: Sequence[str], *, source_id: str | None = None) -> Problem:
-    """Problem of a story, a question and its choices; its id depends on these texts alone.
-
-    Args:
-        choices: at least two, all different.
-        source_id: the problem's name in its source, which joins recorded pools.
-    """
+    """Problem of a story, a question and its choices, at least two and all different; its id depends on these texts
+    alone."""
     numbered = "\n".join(f"{number}. {choice}" for number, choice in enumerate(choices, start=1))
     return _problem(f"{narrative.strip()}\n\n{question.strip()}\n\n{numbered}", choices, source_id=source_id)
 

@@ -55,14 +55,8 @@ PAPER: dict[str, PaperData] = {
 
 
 def load_paper_problems(task: Task, split: str, *, source: str | None = None, seed: int = 0) -> list[Pair]:
-    """The paper's problems of a split, in the order of their source. A split that the paper does not use is loaded by
-    the task.
-
-    Args:
-        task: one of the paper's benchmarks.
-        split: ``"train"`` or ``"test"``.
-        source: a copy of the data, as in ``Task.load``. Default: the published data set.
-        seed: as in ``Task.load``.
+    """The paper's problems of a split, in the order of their source (as in ``Task.load``; by default the published data
+    set). A split that the paper does not use is loaded by the task.
 
     Raises:
         TaskDataError: the task is not in the paper, or the source does not have exactly its problems.

@@ -287,13 +287,8 @@ def chat_body(config: OpenAIGenerator, request: GenerationRequest, *, logprobs: 
 
 
 def failure_text(error: ReplyError | CarrierError, config: OpenAIGenerator, *, key: str | None) -> str:
-    """Text of an error row, without the key and a password (of a proxy, say).
-
-    Args:
-        error: last failure of the request.
-        config: the recipe's settings of the endpoint.
-        key: key that was sent, which an endpoint may repeat in its message.
-    """
+    """Text of an error row, without a password (of a proxy, say) and without the key that was sent, which an
+    endpoint may repeat in its message."""
     text = str(error)
     status, failure = (error.status, error.failure) if isinstance(error, ReplyError) else (None, None)
     if status in (401, 403):

@@ -70,13 +70,8 @@ class Budget:
     """
 
     def __init__(self, max_usd: float | None, journal: Journal | None = None, *, elsewhere_usd: float = 0.0) -> None:
-        """Start with the journal's costs.
-
-        Args:
-            max_usd: limit in US dollars. None for no limit.
-            journal: replies of all generators that share the limit. Default: costs of this process only.
-            elsewhere_usd: earlier spending outside this journal.
-        """
+        """Start with the costs in the journal, which all generators that share the limit write (by default those of
+        this process alone), and with spending outside of it. Without ``max_usd`` there is no limit."""
         self._max_usd = max_usd
         self._journal = journal
         self._elsewhere_usd = elsewhere_usd
@@ -107,13 +102,8 @@ class Budget:
         self._own_usd += cost_usd or 0.0
 
     def add_lost(self, cost_usd: float | None) -> None:
-        """Add an actual or possible cost of a request without an answer.
-
-        The journal stores it for other processes and later runs, which see no answer with this cost.
-
-        Raises:
-            OSError: the journal's disk is full or gone.
-        """
+        """Add an actual or possible cost of a request without an answer. The journal stores it for other processes
+        and later runs, which see no answer with this cost; OSError if its disk is full or gone."""
         self.add(cost_usd)
         if cost_usd and self._journal is not None:
             self._journal.put_lost(cost_usd)

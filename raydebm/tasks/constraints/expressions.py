@@ -105,12 +105,8 @@ class _BoundedInterpreter(visitor.TreeInterpreter):
 
 @lru_cache(maxsize=1024)
 def parse_expression(text: str, *, at_root: bool = True) -> Mapping[str, Any]:
-    """Parse and check an expression.
-
-    Args:
-        text: the expression, in JMESPath with ``_Functions``.
-        at_root: the expression is evaluated on the whole document and starts at ``answer`` or ``problem``; otherwise it
-            is evaluated on one element of a list.
+    """Parse and check an expression, in JMESPath with ``_Functions``. Unless it is evaluated on one element of a list,
+    it starts at ``answer`` or ``problem``.
 
     Raises:
         ConstraintError: bad syntax, an unknown function, a wrong start, or too large.

@@ -70,22 +70,12 @@ def check_schema(schema: Any) -> None:
 
 
 def schema_faults(schema_text: str, value: Any) -> list[SchemaFault]:
-    """Violations of a task's schema (see ``faults_of``). Parsed schemas are cached.
-
-    Args:
-        schema_text: a checked schema, as JSON.
-        value: any JSON value.
-    """
+    """Violations of a task's checked schema, given as JSON (see ``faults_of``). Parsed schemas are cached."""
     return faults_of(_kept_validator(schema_text), value, Steps())
 
 
 def faults_of(validator: Any, value: Any, steps: Steps) -> list[SchemaFault]:
-    """Violations of the schema, at most ``MAX_FOUND``.
-
-    Args:
-        validator: see ``validator_of``.
-        value: any JSON value.
-        steps: remaining steps, reduced by the check.
+    """Violations of the schema (see ``validator_of``), at most ``MAX_FOUND``; the check reduces the remaining steps.
 
     Raises:
         EvaluationError: the value is too large or nested too deeply, or the schema has a dangling reference.

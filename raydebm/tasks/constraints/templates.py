@@ -53,13 +53,8 @@ def check_template(template: str, known: Collection[str]) -> str:
 
 
 def fill(template: str, values: Mapping[str, Any], *, render: Callable[[Any], str] | None = None) -> str:
-    """Fill in the values. A name without a value remains; values are never treated as templates.
-
-    Args:
-        template: a checked template.
-        values: values to fill in, by name in the template.
-        render: formatting of values without a format. Default: short text.
-    """
+    """Fill values into a checked template. A name without a value remains; values are never treated as templates.
+    Those without a format are written by ``render``, by default as short text."""
     write = render or short_text
 
     def value_of(match: re.Match[str]) -> str:

@@ -22,13 +22,8 @@ _MAX_READ = 50_000_000
 
 
 def find_answer(output: Output, text: str, choices: list[str] | None = None) -> Any | None:
-    """Answer of a completion in canonical form, or None; a completion of more than ``_MAX_CHARS`` has none.
-
-    Args:
-        output: Format of the answer.
-        text: The completion.
-        choices: For format choice: the choices of the row. Default: all of ``output``.
-    """
+    """Answer of a completion in canonical form, or None; a completion of more than ``_MAX_CHARS`` has none. A row
+    may allow only some of the choices."""
     if len(text) > _MAX_CHARS or not _is_writable(text):
         return None
     if output.format == "json":

@@ -39,22 +39,15 @@ def part_of(statements: tuple[Statement, ...]) -> str:
 
 
 def make_puzzle(num_people: int, *, part: str, seed: int, index: int) -> Puzzle:
-    """Puzzle number ``index`` with ``num_people`` people in a part of the space.
-
-    Raises:
-        ConfigError: an unknown part, or an unsupported size.
-    """
+    """Puzzle number ``index`` with ``num_people`` people in a part of the space. ConfigError for an unknown part or
+    size."""
     if part not in PARTS:
         raise ConfigError(f"unknown part {part!r}; known: {', '.join(PARTS)}")
     return draw_puzzle(random.Random(seed_for("knights_knaves", part, seed, index, num_people)), num_people, part=part)
 
 
 def draw_puzzle(rng: random.Random, num_people: int, *, part: str) -> Puzzle:
-    """Sample puzzles until one has exactly one solution and is in ``part``.
-
-    Raises:
-        ConfigError: an unsupported size.
-    """
+    """Sample puzzles until one has exactly one solution and is in ``part``. ConfigError for an unsupported size."""
     if not 2 <= num_people <= MAX_PEOPLE:
         raise ConfigError(f"puzzles have 2 to {MAX_PEOPLE} people, not {num_people}")
     while True:
@@ -97,11 +90,7 @@ _GENERATE = re.compile(r"generate:(\d+)(?:-(\d+))?")
 
 
 def rows(split: str, source: str | None, *, limit: int | None, seed: int) -> Iterator[tuple[str, Row]]:
-    """Pairs of (location of the row, row in the published format), in the source's order.
-
-    Raises:
-        TaskDataError: an unknown source or split, or a missing or unreadable file.
-    """
+    """Pairs of (location of the row, row in the published format), in the source's order."""
     check_split(split, tuple(DEFAULT_COUNTS), task="knights_knaves")
     if source is None or source.startswith("generate"):
         return _generated(split, _sizes(source), limit=limit, seed=seed)

@@ -48,16 +48,8 @@ def problem_of(text: str, *, dataset: str = "", category: str = "", source_id: s
 
 
 def questions(split: str, source: str | None, *, seed: int) -> Iterator[Pair]:
-    """Questions of a source with gold; its data sets take turns, so that a limit takes some of each.
-
-    Args:
-        split: ``"train"`` or ``"test"``. Generated questions are assigned to one of them by a digest of their text.
-        source: see ``ReasoningGym.pairs``.
-        seed: seed of generated questions, unless the source has one.
-
-    Raises:
-        TaskDataError: the data is missing or malformed, or the package is required and missing.
-    """
+    """Questions of a source (see ``ReasoningGym.pairs``) with gold; its data sets take turns, so that a limit takes
+    some of each. Generated questions are assigned to a split by a digest of their text."""
     if source is None or source.startswith("generate"):
         rows = _generated(split, source or "", seed=seed)
     else:
@@ -131,11 +123,7 @@ def _recorded(file: Path) -> Iterator[_Row]:
 
 
 def _configs_beside(file: Path) -> Mapping[str, Any]:
-    """Settings of each data set, from ``configs_easy.json`` next to ``problems_easy.jsonl.gz``; empty without it.
-
-    Raises:
-        TaskDataError: the file is malformed.
-    """
+    """Settings of each data set, from ``configs_easy.json`` next to ``problems_easy.jsonl.gz``; empty without it."""
     match = _FILE_NAME.fullmatch(file.name)
     path = file.with_name(f"configs{match['rest']}.json") if match else None
     if path is None or not path.is_file():

@@ -30,11 +30,10 @@ def problem_of(
     Args:
         question: the text; the words around it in prompts of the published evaluation are removed.
         function: name of the called function. None for programs that read stdin.
-        starter_code: head of that function, if the source has one.
+        starter_code: head of that function in the prompt, if the source has one.
         head: source that a program may continue or rely on, such as imports and the function's first line.
         given: public tests in addition to those of the text, in the form of ``public_tests.given_tests``.
         difficulty: ``EASY`` to ``VERY_HARD``; other words are kept, in capitals.
-        source_id: the problem's name in its source, which joins recorded pools.
     """
     parts = [_unwrapped(question)]
     if starter_code.strip():
