@@ -1,6 +1,10 @@
+import asyncio
+
 import pytest
 from misbehaving_server import MisbehavingServer
 
+from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator
+from raydebm.generators.requests import collect
 from raydebm.records import GenerationRequest, Sampling
 
 
@@ -8,6 +12,23 @@ from raydebm.records import GenerationRequest, Sampling
 def server():
     with MisbehavingServer() as running:
         yield running
+
+
+@pytest.fixture
+def drawn():
+    """Ask an endpoint; gives the candidates of a generator that lives as long as they take."""
+
+    def draw(config, *requests, **options):
+        async def session():
+            generator = OpenAIApiGenerator(config, **options)
+            try:
+                return await collect(generator, requests)
+            finally:
+                await generator.aclose()
+
+        return asyncio.run(session())
+
+    return draw
 
 
 @pytest.fixture

@@ -64,11 +64,6 @@ def tokens(**logprobs):
     return {"content": [{"token": token, "logprob": logprob} for token, logprob in logprobs.items()]}
 
 
-def test_log_probabilities_of_an_answer():
-    """The worst tenth of two tokens is one."""
-    assert read_reply(reply_with("ab", tokens(a=-0.5, b=-1.5))).logprobs == LogProbs(mean=-1.0, worst=-1.5)
-
-
 def test_thinking_is_left_out_of_the_log_probabilities():
     logprobs = tokens(**{"<think>": -9, "hm": -9, "</": -9, "think>": -9, "4": -0.25})
     assert read_reply(reply_with("<think>hm</think>4", logprobs)).logprobs == LogProbs(mean=-0.25, worst=-0.25)

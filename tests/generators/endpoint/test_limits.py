@@ -1,8 +1,6 @@
 import pytest
 
-from raydebm.generators.endpoint.rate_limits import Backoff, Budget, RateLimit, retry_after_s
-from raydebm.generators.journal import Journal
-from raydebm.generators.requests import TokenUsage, answered
+from raydebm.generators.endpoint.rate_limits import Backoff, RateLimit, retry_after_s
 
 
 @pytest.mark.parametrize(
@@ -44,19 +42,3 @@ def test_rate_limit_spreads_requests():
     rate = RateLimit(120)  # two a second
     assert sent_at(rate, 10.0, 4) == [10.0, 10.0, 10.5, 11.0]
     assert rate.wait_s(100.0) == 0.0
-
-
-def test_what_was_lost_counts_at_once_and_in_later_runs(tmp_path):
-    budget = Budget(1.0, Journal(tmp_path))
-    budget.add_lost(None)
-    assert list(tmp_path.iterdir()) == []
-    budget.add_lost(1.25)
-    assert (budget.spent_usd, Budget(1.0, Journal(tmp_path)).spent_usd) == (1.25, 1.25)
-
-
-def test_what_was_spent_elsewhere_counts(tmp_path, ask):
-    Journal(tmp_path).put(answered(ask(), "text", usage=TokenUsage(cost_usd=0.25)))
-    budget = Budget(1.0, Journal(tmp_path), elsewhere_usd=0.5)
-    assert budget.refusal() is None
-    budget.add(0.25)
-    assert "budget of $1 reached (spent $1.0000)" in budget.refusal()

@@ -1,14 +1,11 @@
 """Replies without a limit to their length: they cost one answer, and neither the memory nor the process."""
 
-import asyncio
-
 import pytest
 
 from raydebm.config import OpenAIGenerator
 from raydebm.generators import replies
-from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
+from raydebm.generators.endpoint.openai_api import EndpointAccess
 from raydebm.generators.endpoint.rate_limits import Budget
-from raydebm.generators.requests import collect
 
 TOO_LONG = "the reply is longer than 1000000 bytes and was not read to its end"
 
@@ -19,19 +16,12 @@ def limit(monkeypatch):
 
 
 @pytest.fixture
-def answer(server):
+def answer(server, drawn):
     """Ask the server once per request and return the candidates."""
 
     def run(*requests, budget=None, **settings):
-        async def session():
-            config = OpenAIGenerator(name="g", model="m", base_url=server.url, api_key_env=None, **settings)
-            generator = OpenAIApiGenerator(config, EndpointAccess(budget=budget))
-            try:
-                return await collect(generator, requests)
-            finally:
-                await generator.aclose()
-
-        return asyncio.run(session())
+        config = OpenAIGenerator(name="g", model="m", base_url=server.url, api_key_env=None, **settings)
+        return drawn(config, *requests, access=EndpointAccess(budget=budget))
 
     return run
 

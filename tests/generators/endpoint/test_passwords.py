@@ -1,14 +1,11 @@
 """A password in an endpoint's address is refused, and a key or a proxy's password stands in no message."""
 
-import asyncio
-
 import pytest
 
 from raydebm.config import OpenAIGenerator, parse_recipe
 from raydebm.errors import ConfigError
-from raydebm.generators.endpoint.openai_api import OpenAIApiGenerator, failure_text
+from raydebm.generators.endpoint.openai_api import failure_text
 from raydebm.generators.replies import ReplyError
-from raydebm.generators.requests import collect
 
 URL = "http://team:hunter2@server/v1"
 
@@ -37,10 +34,7 @@ def test_neither_the_key_nor_a_proxys_password_is_in_an_error():
     )
 
 
-def test_what_is_no_address_becomes_an_error_row(ask):
-    async def session():
-        config = OpenAIGenerator(name="g", model="m", base_url="http://[::1/v1", api_key_env=None, max_retries=0)
-        return await collect(OpenAIApiGenerator(config), [ask()])
-
-    (candidate,) = asyncio.run(session())
+def test_what_is_no_address_becomes_an_error_row(ask, drawn):
+    config = OpenAIGenerator(name="g", model="m", base_url="http://[::1/v1", api_key_env=None, max_retries=0)
+    (candidate,) = drawn(config, ask())
     assert "connection failed" in candidate.error

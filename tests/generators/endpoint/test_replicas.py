@@ -5,11 +5,10 @@ import asyncio
 import pytest
 
 from raydebm.config import OpenAIGenerator
-from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
+from raydebm.generators.endpoint.openai_api import EndpointAccess
 from raydebm.generators.endpoint.rate_limits import Backoff
 from raydebm.generators.endpoint.transports import CarrierError, LateReplyError, Replicas, Secret
 from raydebm.generators.replies import HttpReply
-from raydebm.generators.requests import collect
 
 
 class Server:
@@ -92,16 +91,11 @@ def test_where_all_fail_the_last_one_is_named():
         asyncio.run(post(over(Server(CarrierError("reset")), Server(CarrierError("refused")))))
 
 
-def test_a_generator_answers_over_a_dead_server(server, ask):
+def test_a_generator_answers_over_a_dead_server(server, ask, drawn):
     config = OpenAIGenerator(
         name="g", model="m", base_url="http://127.0.0.1:9/v1", replica_urls=(server.url,), timeout_s=60.0, max_retries=0
     )
 
-    async def session():
-        generator = OpenAIApiGenerator(config, EndpointAccess(key=Secret(None)), backoff=Backoff(base_s=0.01))
-        try:
-            return await collect(generator, [ask("p: ok", sample_index=index) for index in range(3)])
-        finally:
-            await generator.aclose()
-
-    assert [candidate.error for candidate in asyncio.run(session())] == [None, None, None]
+    requests = [ask("p: ok", sample_index=index) for index in range(3)]
+    candidates = drawn(config, *requests, access=EndpointAccess(key=Secret(None)), backoff=Backoff(base_s=0.01))
+    assert [candidate.error for candidate in candidates] == [None, None, None]

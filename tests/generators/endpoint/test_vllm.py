@@ -112,10 +112,7 @@ def test_an_error_is_shown_although_much_follows_it(program):
 def test_a_server_that_never_comes_up_is_ended(program, tmp_path, monkeypatch):
     monkeypatch.setattr(vllm, "STARTUP_S", 2.0)
     slow = program(f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)")
-    with (
-        pytest.raises(ResourceError, match="did not answer within 2 s"),
-        server(slow),
-    ):
+    with pytest.raises(ResourceError, match="did not answer within 2 s"), server(slow):
         pass
     assert not is_running(int((tmp_path / "pid").read_text()))
 
