@@ -1,11 +1,11 @@
 """Numbers in answers. Expectations are what a person reads in the text."""
 
-import time
 from fractions import Fraction
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from task_data import cpu_within
 
 from raydebm.tasks.answers import find_number, numbers_in, read_number, render_number
 
@@ -178,7 +178,6 @@ def test_total_on_any_text(text):
 )
 def test_degenerate_repetition_stays_cheap(unit):
     """A model that repeats itself until its token limit writes some 30,000 characters."""
-    started = time.thread_time()
-    find_number(unit * (30_000 // len(unit)), fallback=True)
-    find_number("#### " + unit * (30_000 // len(unit)), fallback=True)
-    assert time.thread_time() - started < 30
+    with cpu_within(30):
+        find_number(unit * (30_000 // len(unit)), fallback=True)
+        find_number("#### " + unit * (30_000 // len(unit)), fallback=True)

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from task_data import label, write
 
 from raydebm.identity import canonical_json
-from raydebm.records import Candidate, Gold, Problem, Verdict
+from raydebm.records import Gold, Problem, Verdict
 from raydebm.run.tables import PROBLEM
 from raydebm.tasks import BUILT_IN, get_task
 from raydebm.tasks.answers import render_number
 from raydebm.tasks.base import GoldFromAnswer, Task
 from raydebm.tasks.constraints import violations_of
-from raydebm.tasks.labels import label_candidate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,9 +232,7 @@ every_task = pytest.mark.parametrize("name", sorted(BUILT_IN))
 
 def load(name: str, rows: list[dict[str, Any]]) -> list[tuple[Problem, Gold]]:
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "train.jsonl"
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        return list(get_task(name).load("train", source=str(file)))
+        return list(get_task(name).load("train", source=write(Path(folder) / "train.jsonl", *rows)))
 
 
 @functools.cache
@@ -273,10 +271,7 @@ def test_gold_passes_its_own_checker(name):
     task, case = get_task(name), CASES[name]
     for problem, gold in loaded(name):
         text = task.render(problem, case.gold_answer(gold))
-        candidate = Candidate(
-            candidate_id="c", task=name, problem_id=problem.problem_id, generator="gold", text=f"Let me think.\n{text}"
-        )
-        assert label_candidate(task, problem, gold, candidate).verdict is Verdict.CORRECT
+        assert label(task, problem, gold, f"Let me think.\n{text}").verdict is Verdict.CORRECT
 
 
 @every_task

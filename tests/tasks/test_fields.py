@@ -4,11 +4,11 @@ import json
 import math
 
 import pytest
+from task_data import label
 
-from raydebm.records import Candidate, Gold, Problem
+from raydebm.records import Gold, Problem
 from raydebm.tasks.declared import DeclaredTask
 from raydebm.tasks.fields import MAX_FIELDS, compare_fields, kind_of_field, leaves, named_path, value_key
-from raydebm.tasks.labels import label_candidate
 from raydebm.testing import check
 
 ITEMS = {"properties": {"items": {"type": "array", "x-key": "sku"}}}
@@ -94,6 +94,8 @@ INVOICE = {
     "gold": {"field": "gold", "match": "json", "tolerance": 0.005},
 }
 
+PROBLEM = Problem(task="invoice", problem_id="p", prompt="t", data={"text": "t"})
+
 
 def test_a_declared_json_task_gives_fields_and_the_field_of_a_violation():
     report = check(DeclaredTask(INVOICE), '{"text": "t"}', '{"total": -1.0, "items": [{"price": 2}]}')
@@ -121,32 +123,24 @@ def test_a_rule_s_path_is_named_like_the_fields(path, named):
 
 
 def test_a_label_has_a_verdict_on_every_field_of_answer_and_gold():
-    task, problem = DeclaredTask(INVOICE), Problem(task="invoice", problem_id="p", prompt="t", data={"text": "t"})
+    task = DeclaredTask(INVOICE)
     gold = Gold(task="invoice", problem_id="p", value={"answer": {"total": 3.0, "date": "2026-01-02"}})
     text = json.dumps({"total": 3.004, "extra": 1})
 
-    label = label_candidate(
-        task, problem, gold, Candidate(candidate_id="c", task="invoice", problem_id="p", generator="g", text=text)
-    )
-
-    assert label.verdict == "incorrect"
-    assert label.fields == {"total": True, "date": False, "extra": False}
+    judged = label(task, PROBLEM, gold, text)
+    assert judged.verdict == "incorrect"
+    assert judged.fields == {"total": True, "date": False, "extra": False}
 
 
 def test_items_in_another_order_are_the_same_answer_where_they_have_keys():
     schema = {"type": "object", **ITEMS}
     task = DeclaredTask({**INVOICE, "output": {"format": "json", "schema": schema}})
-    problem = Problem(task="invoice", problem_id="p", prompt="t", data={"text": "t"})
     gold = Gold(task="invoice", problem_id="p", value={"answer": {"items": [{"sku": "A"}, {"sku": "B"}]}})
     text = '{"items": [{"sku": "B"}, {"sku": "A"}]}'
-    candidate = Candidate(candidate_id="c", task="invoice", problem_id="p", generator="g", text=text)
-
-    assert label_candidate(task, problem, gold, candidate).verdict == "correct"
+    assert label(task, PROBLEM, gold, text).verdict == "correct"
 
 
 def test_json_answers_within_the_tolerance_are_correct():
-    task, problem = DeclaredTask(INVOICE), Problem(task="invoice", problem_id="p", prompt="t", data={"text": "t"})
+    task = DeclaredTask(INVOICE)
     gold = Gold(task="invoice", problem_id="p", value={"answer": {"total": 3.0}})
-    candidate = Candidate(candidate_id="c", task="invoice", problem_id="p", generator="g", text='{"total": 3.004}')
-
-    assert label_candidate(task, problem, gold, candidate).verdict == "correct"
+    assert label(task, PROBLEM, gold, '{"total": 3.004}').verdict == "correct"

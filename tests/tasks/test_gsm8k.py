@@ -1,16 +1,14 @@
 """GSM8K: reading its data, and our labels beside the recorded ones."""
 
-import gzip
-import json
 from collections import Counter
 from dataclasses import replace
 
 import pytest
+from task_data import read, relabelled, write
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Verdict
 from raydebm.tasks.gsm8k import Gsm8k, problem_of
-from raydebm.user_files import read_json_lines
 
 ROWS = [
     {"question": "How many are 9 times 2?", "answer": "9*2=<<9*2=18>>18\n#### 18"},
@@ -28,31 +26,18 @@ def test_problems_that_come_with_the_package_are_read_by_name(task, split, num_p
     assert len(list(task.load(split, source="embedded:gsm8k_small_llms"))) == num_problems
 
 
-def write(path, rows):
-    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return str(path)
-
-
 def test_gold_is_the_number_after_the_hashes(task, tmp_path):
-    pairs = list(task.load("test", source=write(tmp_path / "any.jsonl", ROWS)))
+    pairs = list(task.load("test", source=write(tmp_path / "any.jsonl", *ROWS)))
     assert [gold.value for _, gold in pairs] == [{"answer": "18"}, {"answer": "1080"}]
 
 
-@pytest.mark.parametrize("name", ["problems_test.jsonl.gz", "test.jsonl"])
-def test_a_folder_gives_the_file_of_the_split(task, tmp_path, name):
-    write(tmp_path / name, ROWS)
-    write(tmp_path / "problems_train.jsonl", ROWS[:1])
-    assert len(list(task.load("test", source=str(tmp_path)))) == 2
-
-
 def test_a_bare_gold_field_wins(task, tmp_path):
-    [(_, gold)] = task.load("test", source=write(tmp_path / "t.jsonl", [{"question": "How many?", "gold": "-2.50"}]))
+    [(_, gold)] = task.load("test", source=write(tmp_path / "t.jsonl", {"question": "How many?", "gold": "-2.50"}))
     assert gold.value == {"answer": "-2.5"}
 
 
 def test_the_sources_own_id_is_kept_as_an_alias(task, tmp_path):
-    [(problem, _)] = task.load("test", source=write(tmp_path / "t.jsonl", [{**ROWS[0], "problem_id": "gsm8k/test/0"}]))
+    [(problem, _)] = task.load("test", source=write(tmp_path / "t.jsonl", {**ROWS[0], "problem_id": "gsm8k/test/0"}))
     assert problem == replace(problem_of(ROWS[0]["question"]), data={"source_id": "gsm8k/test/0"})
 
 
@@ -66,12 +51,7 @@ def test_the_sources_own_id_is_kept_as_an_alias(task, tmp_path):
 )
 def test_a_row_not_as_described_is_named(task, tmp_path, row, message):
     with pytest.raises(TaskDataError, match=message):
-        list(task.load("test", source=write(tmp_path / "bad.jsonl", [row])))
-
-
-def test_without_network_or_package_the_hub_says_what_to_do(task):
-    with pytest.raises(TaskDataError, match=r"give a local \.jsonl file"):
-        list(task.load("test"))
+        list(task.load("test", source=write(tmp_path / "bad.jsonl", row)))
 
 
 @pytest.mark.parametrize(
@@ -97,34 +77,22 @@ def test_judge(task, text, verdict, reason):
     assert (judgement.verdict, judgement.reason) == (verdict, reason)
 
 
-class Relabelled:
-    """Our labels of a recorded pool beside the recorded ones."""
-
-    def __init__(self, folder, name):
-        task = Gsm8k()
-        self.known = {p.data["source_id"]: (p, g) for p, g in task.load("test", source=str(folder))}
-        self.rows = [row for _, row in read_json_lines(str(folder / name))]
-        self.differing = []
-        for row in self.rows:
-            verdict = task.judge(*self.known[row["problem_id"]], row["text"] or "").verdict
-            if (verdict is Verdict.CORRECT) != row["correct"]:
-                self.differing.append((row, verdict))
-
-    def agreement(self):
-        return 1 - len(self.differing) / len(self.rows)
+def differing(folder, name):
+    """(our labels of a recorded pool, those that differ from the recorded ones)."""
+    labelled = relabelled(Gsm8k(), folder, read(folder / name))
+    return labelled, [(row, verdict) for row, verdict in labelled if (verdict is Verdict.CORRECT) != row["correct"]]
 
 
 def test_labels_of_the_example_solutions_are_the_recorded_ones(shared_data):
-    assert Relabelled(shared_data / "gsm8k", "pool_openai_example_solutions.jsonl.gz").agreement() >= 0.995
+    labelled, others = differing(shared_data / "gsm8k", "pool_openai_example_solutions.jsonl.gz")
+    assert 1 - len(others) / len(labelled) >= 0.995
 
 
 def test_labels_of_the_zeroeval_pool_differ_only_where_the_recorded_rule_is_cruder(shared_data):
     """The recorded rule takes the first number of the first answer field: it reads "2 + 8 + 6 = 16" as 2, "$9 500" as 9
     and "160 - r" as 160, and does not see that a model corrected itself in a second answer."""
-    pool = Relabelled(shared_data / "gsm8k", "pool_zeroeval.jsonl.gz")
-    assert pool.agreement() >= 0.994
-    single = [
-        row for row, _ in pool.differing if row["text"].count('"answer"') < 2 and "=" not in (row["answer"] or "")
-    ]
-    assert 1 - len(single) / len(pool.rows) >= 0.9995
-    assert Counter(verdict for _, verdict in pool.differing)[Verdict.INCORRECT] <= 11
+    labelled, others = differing(shared_data / "gsm8k", "pool_zeroeval.jsonl.gz")
+    assert 1 - len(others) / len(labelled) >= 0.994
+    single = [row for row, _ in others if row["text"].count('"answer"') < 2 and "=" not in (row["answer"] or "")]
+    assert 1 - len(single) / len(labelled) >= 0.9995
+    assert Counter(verdict for _, verdict in others)[Verdict.INCORRECT] <= 11

@@ -1,16 +1,14 @@
 """Knights & Knaves: logic, wording, reading, answers, constraint, labels."""
 
 import ast
-import gzip
 import json
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from task_data import cpu_within, read, relabelled, write
 
 from raydebm.errors import ConfigError, TaskDataError
 from raydebm.records import Problem, Verdict
@@ -51,12 +49,6 @@ def statements_of(num_people: int) -> st.SearchStrategy[Statement]:
         ),
         max_leaves=5,
     )
-
-
-def rows_of(path: Path) -> Iterator[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        for line in lines:
-            yield json.loads(line)
 
 
 # Logic
@@ -157,10 +149,8 @@ def test_unreadable_puzzles_say_what_is_wrong(task: KnightsKnaves, change: tuple
 
 @pytest.mark.parametrize("claim", ["(" * 5000 + "Amelia is a knight" + ")" * 5000, "that " * 6000])
 def test_endless_claims_are_refused_at_once(task: KnightsKnaves, claim: str) -> None:
-    start = time.thread_time()
-    with pytest.raises(TaskDataError):
+    with cpu_within(3), pytest.raises(TaskDataError):
         task.problem_from_text(QUIZ.replace("Evelyn is not a knight", claim))
-    assert time.thread_time() - start < 3
 
 
 @given(st.text())
@@ -173,7 +163,7 @@ def test_all_published_puzzles_read_back_to_their_statements(shared_data: Path) 
     folder = shared_data / "knights_knaves"
     count = 0
     for split in ("train", "test"):
-        for row in rows_of(folder / f"problems_kk_{split}.jsonl.gz"):
+        for row in read(folder / f"problems_kk_{split}.jsonl.gz"):
             reading = read_quiz(row["quiz"])
             assert list(reading.names) == row["names"]
             said = ast.literal_eval(row["statements"])
@@ -184,7 +174,7 @@ def test_all_published_puzzles_read_back_to_their_statements(shared_data: Path) 
 
 
 def test_other_roles_and_nested_claims_solve_to_the_published_gold(shared_data: Path) -> None:
-    for row in rows_of(shared_data / "knights_knaves" / "problems_rg_kk.jsonl.gz"):
+    for row in read(shared_data / "knights_knaves" / "problems_rg_kk.jsonl.gz"):
         reading = read_quiz(row["question"])
         (solution,) = solutions(reading.statements)
         told = [f"{name} is {reading.roles.phrase(k)}" for name, k in zip(reading.names, solution, strict=True)]
@@ -202,11 +192,6 @@ def test_generated_splits_share_no_logic_form(task: KnightsKnaves) -> None:
     assert not forms["train"] & forms["test"]
 
 
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
-
-
 @pytest.mark.parametrize(
     ("row", "message"),
     [
@@ -219,7 +204,7 @@ def test_rows_that_contradict_themselves_are_refused(
     task: KnightsKnaves, tmp_path: Path, row: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(TaskDataError, match=message):
-        list(task.load("test", source=write_rows(tmp_path / "a.jsonl", [row])))
+        list(task.load("test", source=write(tmp_path / "a.jsonl", row)))
 
 
 @pytest.mark.parametrize("source", ["generate:1-4", "generate:4-2", "generate:many", "/no/such/file.jsonl"])
@@ -281,10 +266,9 @@ def test_incomplete_and_contradictory_texts_have_no_answer(task: KnightsKnaves, 
 
 @pytest.mark.parametrize("piece", ["knight: ", "knight:" + " " * 50, "\nknight: Amelia, ", "if {", "{} ", "Amelia | "])
 def test_long_texts_are_read_quickly(task: KnightsKnaves, problem: Problem, piece: str) -> None:
-    start = time.thread_time()
-    task.parse(problem, piece * (60_000 // len(piece)))
-    task.parse(problem, "<answer>" + piece * (60_000 // len(piece)))
-    assert time.thread_time() - start < 10
+    with cpu_within(10):
+        task.parse(problem, piece * (60_000 // len(piece)))
+        task.parse(problem, "<answer>" + piece * (60_000 // len(piece)))
 
 
 def test_other_roles_are_rendered_in_the_puzzles_own_words(task: KnightsKnaves) -> None:
@@ -324,25 +308,15 @@ def test_only_the_solution_has_no_penalty(task: KnightsKnaves, num_people: int) 
     ],
 )
 def test_verdicts(task: KnightsKnaves, tmp_path: Path, text: str, verdict: Verdict, reason: str) -> None:
-    ((problem, gold),) = task.load("test", source=write_rows(tmp_path / "a.jsonl", [{"quiz": QUIZ}]))
+    ((problem, gold),) = task.load("test", source=write(tmp_path / "a.jsonl", {"quiz": QUIZ}))
     judgement = task.judge(problem, gold, text)
     assert (judgement.verdict, judgement.reason) == (verdict, reason)
 
 
-def relabelled(folder: Path) -> list[tuple[dict[str, Any], bool]]:
-    """(row, our label) of the recorded pool of 11 models, whose puzzles have other role words."""
-    task = KnightsKnaves()
-    known = {
-        problem.data["source_id"]: (problem, gold)
-        for problem, gold in task.load("test", source=str(folder / "problems_rg_kk.jsonl.gz"))
-    }
-    return [
-        (row, task.judge(*known[row["problem_id"]], row["text"]).verdict is Verdict.CORRECT)
-        for row in rows_of(folder / "pool_rg_kk.jsonl.gz")
-    ]
-
-
 def test_labels_of_a_recorded_pool_are_the_recorded_ones(shared_data: Path) -> None:
-    labelled_rows = relabelled(shared_data / "knights_knaves")
+    """Of 11 models, on puzzles with other role words."""
+    folder = shared_data / "knights_knaves"
+    rows = read(folder / "pool_rg_kk.jsonl.gz")
+    labelled_rows = relabelled(KnightsKnaves(), folder / "problems_rg_kk.jsonl.gz", rows)
     assert len(labelled_rows) == 1320
-    assert all(label == row["correct"] for row, label in labelled_rows)
+    assert all((verdict is Verdict.CORRECT) == row["correct"] for row, verdict in labelled_rows)

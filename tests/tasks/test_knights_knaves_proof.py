@@ -4,29 +4,19 @@ import json
 
 import pytest
 
-from raydebm.decision.sampling.checks import check_candidate
-from raydebm.records import Candidate
-from raydebm.tasks.knights_knaves import KnightsKnaves
+from raydebm.testing import check
 
-START = (
+QUIZ = (
     "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
-    "lie. You meet 2 inhabitants: Ann, and Bob. "
+    "lie. You meet 2 inhabitants: Ann, and Bob. {} So who is a knight and who is a knave?"
 )
-ONE_SOLUTION = (
-    START + "Ann said that Bob is a knave. Bob said that Ann is a knave or Bob is a knave. So who is a knight?"
-)
-TWO_SOLUTIONS = (
-    START + "Ann said that Bob is a knave. Bob said that Ann is a knave. So who is a knight and who is a knave?"
-)
-NO_SOLUTION = (
-    START + "Ann said that Ann is a knave. Bob said that Ann is a knave. So who is a knight and who is a knave?"
-)
+ONE_SOLUTION = QUIZ.format("Ann said that Bob is a knave. Bob said that Ann is a knave or Bob is a knave.")
+TWO_SOLUTIONS = QUIZ.format("Ann said that Bob is a knave. Bob said that Ann is a knave.")
+NO_SOLUTION = QUIZ.format("Ann said that Ann is a knave. Bob said that Ann is a knave.")
 
 
 def report(quiz, **roles):
-    task = KnightsKnaves()
-    candidate = Candidate(candidate_id="c", task=task.name, problem_id="p", generator="g", text=json.dumps(roles))
-    return check_candidate(task, task.problem_from_text(quiz), candidate)
+    return check("knights_knaves", quiz, json.dumps(roles))
 
 
 def test_the_one_solution_is_proven():
@@ -57,7 +47,4 @@ def test_without_a_solution_nothing_is_refuted_either_and_the_report_says_so():
 
 
 def test_an_answer_that_does_not_parse_proves_nothing():
-    task = KnightsKnaves()
-    candidate = Candidate(candidate_id="c", task=task.name, problem_id="p", generator="g", text="I do not know.")
-
-    assert check_candidate(task, task.problem_from_text(ONE_SOLUTION), candidate).proof is None
+    assert check("knights_knaves", ONE_SOLUTION, "I do not know.").proof is None

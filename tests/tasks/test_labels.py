@@ -6,7 +6,6 @@ import pytest
 
 from raydebm.records import Candidate, Gold, Problem, Verdict
 from raydebm.tasks.base import Judgement
-from raydebm.tasks.gsm8k import Gsm8k
 from raydebm.tasks.labels import label_candidate
 
 
@@ -71,9 +70,3 @@ def test_severity_violation_score_and_its_parts_are_kept():
 def test_what_could_not_be_checked_is_unlabeled_and_says_why(failed, gold, reason):
     label = label_candidate(Checker(), PROBLEM, gold, failed)
     assert (label.verdict, label.violation_score, label.reason) == (Verdict.UNLABELED, None, reason)
-
-
-def test_a_text_that_does_not_parse_is_incorrect():
-    problem = Problem(task="gsm8k", problem_id="p", prompt="?")
-    gold = Gold(task="gsm8k", problem_id="p", value={"answer": "18"})
-    assert label_candidate(Gsm8k(), problem, gold, candidate("I cannot say.")).verdict is Verdict.INCORRECT

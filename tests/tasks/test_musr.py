@@ -1,10 +1,10 @@
 """MuSR: reading its data, the split, and which choice a completion names."""
 
-import gzip
 import json
 from collections import Counter
 
 import pytest
+from task_data import write
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Verdict
@@ -31,22 +31,16 @@ def rooms():
     return problem_of("Keys were moved.", PLACE, ["kitchen", "kitchen drawer", "Emma's bag"])
 
 
-def write(path, rows):
-    content = "".join(json.dumps(row) + "\n" for row in rows).encode()
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return str(path)
-
-
-def made_up(num_murders=125, num_placements=64, num_teams=250):
+def made_up():
     """Rows with as many stories and problems as the published data: pairs, fours and single ones."""
     rows = []
-    for story in range(num_murders):
+    for story in range(125):
         rows += [{**ROW, "narrative": f"Murder {story}.\n\n{name} ran."} for name in ("Ana", "Mackenzie")]
-    for story in range(num_placements):
+    for story in range(64):
         for person in ("Emma", "Tom", "Ann", "Bob"):
             question = PLACE.replace("Emma", person)
             rows.append({**ROW, "narrative": f"Placement {story}.\n\nMore.", "question": question})
-    rows += [{**ROW, "narrative": f"Team {story}.\n\nMore.", "question": TEAM} for story in range(num_teams)]
+    rows += [{**ROW, "narrative": f"Team {story}.\n\nMore.", "question": TEAM} for story in range(250)]
     return rows
 
 
@@ -54,7 +48,7 @@ def made_up(num_murders=125, num_placements=64, num_teams=250):
 
 
 def test_the_published_form_gives_prompt_and_gold(task, tmp_path):
-    [(problem, gold)] = task.load("test", source=write(tmp_path / "test.jsonl", [ROW]))
+    [(problem, gold)] = task.load("test", source=write(tmp_path / "test.jsonl", ROW))
     assert problem.prompt == f"Mack fell.\n\n{MURDER}\n\n1. Mackenzie\n2. Ana"
     assert problem.data == {"choices": ["Mackenzie", "Ana"]}
     assert gold.value == {"choice": "2"}
@@ -62,15 +56,14 @@ def test_the_published_form_gives_prompt_and_gold(task, tmp_path):
 
 def test_the_hub_keeps_choices_as_the_text_of_a_list(task, tmp_path):
     row = {**ROW, "choices": "['Mackenzie', \"Ana's aunt\"]", "answer_choice": "Ana's aunt"}
-    [(problem, _)] = task.load("test", source=write(tmp_path / "test.jsonl", [row]))
+    [(problem, _)] = task.load("test", source=write(tmp_path / "test.jsonl", row))
     assert problem.data["choices"] == ["Mackenzie", "Ana's aunt"]
 
 
 def test_a_folder_of_files_is_one_set(task, tmp_path):
     (tmp_path / "murder_mysteries.json").write_text(json.dumps([{**ROW, "narrative": f"Tale {i}."} for i in range(5)]))
-    write(
-        tmp_path / "team_allocation.jsonl.gz", [{**ROW, "narrative": f"Team {i}.", "question": TEAM} for i in range(5)]
-    )
+    teams = [{**ROW, "narrative": f"Team {i}.", "question": TEAM} for i in range(5)]
+    write(tmp_path / "team_allocation.jsonl.gz", *teams)
     loaded = {split: list(task.load(split, source=str(tmp_path))) for split in ("train", "test")}
     assert [len(loaded["train"]), len(loaded["test"])] == [8, 2]
 
@@ -80,11 +73,7 @@ def test_each_hub_split_is_a_subset(task, monkeypatch):
 
     def rows(name, *, split):
         asked.append((name, split))
-        return [
-            ("a row", row)
-            for row in made_up(4, 2, 4)
-            if row["question"] == {"m": MURDER, "t": TEAM}.get(split[0], row["question"])
-        ]
+        return [("a row", ROW)]
 
     monkeypatch.setattr("raydebm.tasks.musr.hub_rows", rows)
     list(task.load("train"))
@@ -102,7 +91,7 @@ def test_each_hub_split_is_a_subset(task, monkeypatch):
 )
 def test_a_row_not_as_described_is_named(task, tmp_path, change, message):
     with pytest.raises(TaskDataError, match=rf"test\.jsonl:1: .*{message}"):
-        list(task.load("test", source=write(tmp_path / "test.jsonl", [{**ROW, **change}])))
+        list(task.load("test", source=write(tmp_path / "test.jsonl", {**ROW, **change})))
 
 
 def test_the_recorded_sample_loads(task, shared_data):

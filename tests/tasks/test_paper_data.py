@@ -1,10 +1,10 @@
 """The paper's problems by one name: digests, rules, and refusals."""
 
-import gzip
 import json
 import logging
 
 import pytest
+from task_data import write
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Problem
@@ -41,10 +41,9 @@ def test_a_whole_copy_of_the_published_data_has_them_all(shared_data, task, fold
 
 
 def test_a_source_with_other_problems_is_refused(tmp_path):
-    file = tmp_path / "test.jsonl"
-    file.write_text(json.dumps({"question": "How many?", "answer": "#### 3"}) + "\n")
+    file = write(tmp_path / "test.jsonl", {"question": "How many?", "answer": "#### 3"})
     with pytest.raises(TaskDataError, match=r"gsm8k test: the source's 1 problems are not the paper's 1319; give"):
-        load_paper_problems(get_task("gsm8k"), "test", source=str(file))
+        load_paper_problems(get_task("gsm8k"), "test", source=file)
 
 
 def test_a_task_that_is_not_the_papers_has_none():
@@ -53,9 +52,8 @@ def test_a_task_that_is_not_the_papers_has_none():
 
 
 def test_a_split_that_the_paper_does_not_use_is_the_tasks_own(tmp_path):
-    file = tmp_path / "train.jsonl"
-    file.write_text(json.dumps({"problem": "What is 1 + 1?", "answer": "2"}) + "\n")
-    assert len(load_paper_problems(get_task("math500"), "train", source=str(file))) == 1
+    file = write(tmp_path / "train.jsonl", {"problem": "What is 1 + 1?", "answer": "2"})
+    assert len(load_paper_problems(get_task("math500"), "train", source=file)) == 1
 
 
 def taco(name, prompt="Add two numbers.", **value):
@@ -93,17 +91,15 @@ def test_both_parts_of_taco_are_chosen_from_the_one_split_that_it_has(tmp_path):
          "solutions": json.dumps(["print(1)"]), "difficulty": "EASY"}
         for index in range(NUM_PROBLEMS + 5)
     ]  # fmt: skip
-    file = tmp_path / "taco.jsonl.gz"
-    file.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
-    counts = {split: len(load_paper_problems(get_task("taco"), split, source=str(file))) for split in ("train", "test")}
+    file = write(tmp_path / "taco.jsonl.gz", *rows)
+    counts = {split: len(load_paper_problems(get_task("taco"), split, source=file)) for split in ("train", "test")}
     assert counts == {"train": 601, "test": 94}
 
 
 def test_another_number_of_problems_than_the_papers_is_told(tmp_path, caplog):
-    file = tmp_path / "test.jsonl"
     puzzle = make_puzzle(2, part="test", seed=0, index=0)
-    file.write_text(json.dumps({"quiz": puzzle.quiz}) + "\n")
+    file = write(tmp_path / "test.jsonl", {"quiz": puzzle.quiz})
     with caplog.at_level(logging.WARNING):
-        pairs = load_paper_problems(get_task("knights_knaves"), "test", source=str(file))
+        pairs = load_paper_problems(get_task("knights_knaves"), "test", source=file)
     assert len(pairs) == 1
     assert "knights_knaves test: 1 problems were found, and the paper has 700" in caplog.text

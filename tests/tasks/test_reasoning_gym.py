@@ -1,13 +1,11 @@
 """Reasoning Gym: where answers stand, what makes two the same, who judges them, and where questions come from."""
 
-import json
-
 import pytest
+from task_data import label, write
 
 from raydebm.errors import TaskDataError
-from raydebm.records import Candidate, Gold, Verdict
+from raydebm.records import Gold, Verdict
 from raydebm.tasks import reasoning_gym
-from raydebm.tasks.labels import label_candidate
 from raydebm.tasks.libraries import LibraryError
 from raydebm.tasks.reasoning_gym import ReasoningGym, problem_of, sources
 from raydebm.tasks.reasoning_gym.answers import find_answer, normal_form
@@ -16,20 +14,10 @@ TASK = ReasoningGym()
 GCD = "Find the greatest common divisor of 36 and 60."
 
 
-def candidate(text, problem):
-    return Candidate(candidate_id="c", task=TASK.name, problem_id=problem.problem_id, generator="g", text=text)
-
-
 def judged(question, text, **gold):
     problem = problem_of(question)
     known = Gold(task=TASK.name, problem_id=problem.problem_id, value={"answer": None, **gold})
-    return label_candidate(TASK, problem, known, candidate(text, problem))
-
-
-def write(folder, *rows, name="problems.jsonl"):
-    file = folder / name
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(file)
+    return label(TASK, problem, known, text)
 
 
 @pytest.fixture
@@ -95,9 +83,9 @@ def test_the_expected_answer_is_the_label_where_no_verifier_is_at_hand(answer, v
 
 
 def test_without_reference_answer_and_verifier_there_is_no_label():
-    label = judged("Solve this cube.", "<answer>U R</answer>")
-    assert label.verdict is Verdict.UNLABELED
-    assert "no reference answer" in label.reason
+    judgement = judged("Solve this cube.", "<answer>U R</answer>")
+    assert judgement.verdict is Verdict.UNLABELED
+    assert "no reference answer" in judgement.reason
 
 
 def test_a_verifier_that_fails_gives_no_label(monkeypatch):
@@ -105,22 +93,22 @@ def test_a_verifier_that_fails_gives_no_label(monkeypatch):
         raise LibraryError("it took more than 10 s")
 
     monkeypatch.setattr(reasoning_gym, "score_of", lost)
-    label = judged("Which?", "<answer>x</answer>", entry={"dataset": "gcd", "config": {"seed": 1}, "index": 0})
-    assert label.verdict is Verdict.UNLABELED
-    assert "it took more than 10 s" in label.reason
+    judgement = judged("Which?", "<answer>x</answer>", entry={"dataset": "gcd", "config": {"seed": 1}, "index": 0})
+    assert judgement.verdict is Verdict.UNLABELED
+    assert "it took more than 10 s" in judgement.reason
 
 
 @pytest.mark.usefixtures("_without_package")
 def test_data_sets_take_turns_so_that_a_limit_takes_some_of_each(tmp_path):
     rows = [{"question": f"{name} {n}?", "expected_answer": "1", "dataset": name} for name in "ab" for n in range(3)]
-    pairs = TASK.load("train", source=write(tmp_path, *rows), limit=4)
+    pairs = TASK.load("train", source=write(tmp_path / "problems.jsonl", *rows), limit=4)
     assert [problem.prompt for problem, _ in pairs] == ["a 0?", "b 0?", "a 1?", "b 1?"]
 
 
 @pytest.mark.usefixtures("_without_package")
 def test_without_the_package_questions_load_and_a_warning_says_so_once(tmp_path, caplog):
     rows = [{"question": f"{n}?", "expected_answer": "1", "dataset": "gcd", "config": {"seed": 1}} for n in range(3)]
-    golds = [gold.value for _, gold in TASK.load("train", source=write(tmp_path, *rows))]
+    golds = [gold.value for _, gold in TASK.load("train", source=write(tmp_path / "problems.jsonl", *rows))]
     assert golds == [{"answer": "1"}] * 3
     assert [record.getMessage() for record in caplog.records] == [
         "questions are judged by their expected answer, not by reasoning-gym's verifier: the package is not installed "
@@ -137,17 +125,13 @@ def test_without_the_package_questions_load_and_a_warning_says_so_once(tmp_path,
 )
 def test_a_bad_row_is_named(tmp_path, row, message):
     with pytest.raises(TaskDataError, match=message) as error:
-        list(TASK.load("train", source=write(tmp_path, row)))
+        list(TASK.load("train", source=write(tmp_path / "problems.jsonl", row)))
     assert "problems.jsonl:1" in str(error.value)
 
 
 @pytest.mark.parametrize(
     "source",
-    [
-        "generate",
-        "generate:gcd?size=many",
-        "generate:",
-    ],
+    ["generate", "generate:gcd?size=many", "generate:"],
 )
 def test_an_unreadable_generator_says_how_it_is_written(source):
     with pytest.raises(TaskDataError, match="size"):
@@ -156,7 +140,7 @@ def test_an_unreadable_generator_says_how_it_is_written(source):
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"configs": 3}'])
 def test_bad_settings_beside_the_problems_are_an_error(tmp_path, content):
-    source = write(tmp_path, {"question": "Q?", "expected_answer": "1"}, name="problems_x.jsonl")
+    source = write(tmp_path / "problems_x.jsonl", {"question": "Q?", "expected_answer": "1"})
     (tmp_path / "configs_x.json").write_text(content, encoding="utf-8")
     with pytest.raises(TaskDataError, match=r"configs_x\.json"):
         list(TASK.load("train", source=source))

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from task_data import label, write
 
-from raydebm.records import Candidate, Verdict
-from raydebm.tasks.labels import label_candidate
+from raydebm.records import Verdict
 from raydebm.tasks.libraries import LibraryError, LibraryProcess
 from raydebm.tasks.reasoning_gym import ReasoningGym
 from raydebm.tasks.reasoning_gym.sources import entries_of, is_installed, score_of
@@ -22,10 +22,8 @@ def scored(dataset, answer):
 
 
 def loaded(folder, row):
-    file = folder / "problems_x.jsonl"
-    file.write_text(json.dumps(row), encoding="utf-8")
-    [(problem, gold)] = TASK.load("train", source=str(file))
-    return problem, gold
+    [pair] = TASK.load("train", source=write(folder / "problems_x.jsonl", row))
+    return pair
 
 
 def test_generated_questions_are_the_same_in_every_process():
@@ -42,9 +40,7 @@ def test_a_verifier_judges_by_meaning_where_texts_differ(tmp_path):
     row = {"dataset": "complex_arithmetic", "question": question, "expected_answer": "?", "config": CONFIG}
     problem, gold = loaded(tmp_path, row)
     answer = entries_of("complex_arithmetic", CONFIG).questions[0][1]
-    text = f"<answer>({answer})</answer>"
-    candidate = Candidate(candidate_id="c", task=TASK.name, problem_id=problem.problem_id, generator="g", text=text)
-    assert label_candidate(TASK, problem, gold, candidate).verdict is Verdict.CORRECT
+    assert label(TASK, problem, gold, f"<answer>({answer})</answer>").verdict is Verdict.CORRECT
 
 
 def test_recorded_questions_find_their_entry_by_the_settings_beside_them(tmp_path):

@@ -1,11 +1,11 @@
 """Task files for recorded pools: our labels beside the recorded verdicts, on a part of the answers."""
 
 import pytest
+from task_data import read, relabelled
 
 from raydebm.config.task import read_task_file
 from raydebm.records import Verdict
 from raydebm.tasks.declared import DeclaredTask
-from raydebm.user_files import read_json_lines
 
 
 @pytest.mark.parametrize(
@@ -19,15 +19,7 @@ from raydebm.user_files import read_json_lines
 def test_labels_are_the_verdicts_but_for_one_in_sixty(repository, shared_data, name, problems, pool, every, least):
     task = DeclaredTask(read_task_file(repository / "configs" / "tasks" / f"{name}.yaml"))
     folder = shared_data / name
-    known = {
-        problem.data["source_id"]: (problem, gold)
-        for problem, gold in task.load("test", source=str(folder / f"{problems}.jsonl.gz"))
-    }
-    rows = [row for _, row in read_json_lines(str(folder / f"{pool}.jsonl.gz"))][::every]
-    agree = 0
-    for row in rows:
-        verdict = task.judge(*known[row["problem_id"]], row["text"]).verdict
-        agree += (verdict is Verdict.CORRECT) == row["correct"]
-
+    rows = read(folder / f"{pool}.jsonl.gz")[::every]
+    labelled = relabelled(task, folder / f"{problems}.jsonl.gz", rows)
     assert len(rows) > least
-    assert agree / len(rows) >= 0.985
+    assert sum((verdict is Verdict.CORRECT) == row["correct"] for row, verdict in labelled) / len(rows) >= 0.985

@@ -9,7 +9,7 @@ import pytest
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Problem
-from raydebm.tasks.sources import check_split, distinct, file_rows, hub_name, local_file, split_rows
+from raydebm.tasks.sources import distinct, file_rows, hub_name, local_file, split_rows
 
 ROWS = [{"question": "One?", "level": "1"}, {"question": "Two,\nthree?", "level": "2"}]
 
@@ -36,11 +36,6 @@ FORMS = {
 def test_every_kind_of_file_gives_the_same_rows(tmp_path, name):
     FORMS[name](tmp_path / name)
     assert [dict(row) for _, row in file_rows(tmp_path / name)] == ROWS
-
-
-def test_a_row_knows_its_place(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(json_lines(ROWS))
-    assert [where for where, _ in file_rows(tmp_path / "a.jsonl")] == ["a.jsonl:1", "a.jsonl:2"]
 
 
 @pytest.mark.parametrize(
@@ -83,11 +78,6 @@ def test_split_rows_reads_a_folder_or_the_hub(monkeypatch, tmp_path):
     (tmp_path / "problems_test.jsonl").write_bytes(json_lines(ROWS[:1]))
     assert [where for where, _ in split_rows("test", str(tmp_path), dataset="a/b")] == ["problems_test.jsonl:1"]
     assert [where for where, _ in split_rows("test", None, dataset="a/b", configuration="c")] == ["a/b c test"]
-
-
-def test_unknown_splits_are_named():
-    with pytest.raises(TaskDataError, match="unknown split 'dev'; taco has train and test"):
-        check_split("dev", ("train", "test"), task="taco")
 
 
 def test_the_same_problem_counts_once():

@@ -8,14 +8,14 @@ import pytest
 import raydebm.tasks.sandbox
 from raydebm.decision.feedback import feedback_text
 from raydebm.decision.sampling.checks import check_candidate
-from raydebm.errors import ResourceError
 from raydebm.records import Candidate, ScoredCandidate
 from raydebm.tasks.constraints import violations_of
-from raydebm.tasks.sandbox import Limits, Sandbox
+from raydebm.tasks.sandbox import Limits
 from raydebm.tasks.taco import Taco
 from raydebm.tasks.taco.behaviour import OUTPUT_BYTES, Program, behaviour_of
 from raydebm.tasks.taco.public_tests import PublicTest
 from raydebm.tasks.taco.statement import problem_of
+from raydebm.testing import check
 
 PATIENT = Limits(cpu_s=20.0, wall_s=60.0, memory_bytes=256 << 20, disk_bytes=1 << 20)
 """Small, except for time: a program that ends by itself does so on any machine."""
@@ -34,11 +34,8 @@ RIGHT_FUNCTION = "def f(n):\n    return 2 * n"
 
 
 @pytest.fixture(scope="module")
-def sandbox():
-    try:
-        return Sandbox(PATIENT)
-    except ResourceError as error:
-        pytest.skip(str(error))
+def sandbox(isolated):
+    return isolated(PATIENT)
 
 
 @pytest.fixture
@@ -256,9 +253,8 @@ def problem():
     return problem_of("Double it.", given=[{"input": "2", "output": "4"}, {"input": "21", "output": "42"}])
 
 
-def candidate_of(code, problem):
-    text = f"```python\n{code}\n```"
-    return Candidate(candidate_id="c", task="taco", problem_id=problem.problem_id, generator="g", text=text)
+def report_of(code, problem, task=None):
+    return check(task or Taco(), problem, f"```python\n{code}\n```")
 
 
 def test_a_report_has_the_violations_and_the_key_of_one_run(sandbox, problem, monkeypatch):
@@ -268,11 +264,11 @@ def test_a_report_has_the_violations_and_the_key_of_one_run(sandbox, problem, mo
         raydebm.tasks.sandbox.Session, "run", lambda *args, **kwargs: runs.append(1) or run(*args, **kwargs)
     )
     task = Taco()
-    report = check_candidate(task, problem, candidate_of("print(4)", problem))
+    report = report_of("print(4)", problem, task)
     assert (report.penalty, report.proof, [v.constraint for v in report.violations]) == (0.5, None, ["public tests"])
     assert report.vote_key.startswith("behaviour ")
     assert len(runs) == 2  # one per test
-    assert check_candidate(task, problem, candidate_of("print(4)", problem)) == report
+    assert report_of("print(4)", problem, task) == report
     assert len(runs) == 2
 
 
@@ -283,7 +279,7 @@ def test_a_program_that_crashes_everywhere_votes_by_its_text(sandbox, problem):
 
 
 def test_the_feedback_of_a_pass_names_the_failed_test(sandbox, problem):
-    candidate = candidate_of("print(4)", problem)
+    candidate = Candidate(candidate_id="c", task="taco", problem_id=problem.problem_id, generator="g", text="print(4)")
     report = check_candidate(Taco(), problem, candidate)
     rule = "- Public test 2 of 2: for the input '21\\n' the expected result is '42', but the program printed '4\\n'."
     said = feedback_text(Taco(), ScoredCandidate(candidate=candidate, report=report, energies=None))
@@ -297,8 +293,7 @@ def test_without_isolation_a_candidate_with_public_tests_cannot_be_checked(monke
     monkeypatch.setattr("raydebm.tasks.sandbox.isolated_starts", tuple)
     raydebm.tasks.sandbox._best_start.cache_clear()
     try:
-        report = check_candidate(Taco(), problem, candidate_of(RIGHT, problem))
-        without = check_candidate(Taco(), problem_of("?"), candidate_of(RIGHT, problem))
+        report, without = report_of(RIGHT, problem), report_of(RIGHT, problem_of("?"))
     finally:
         raydebm.tasks.sandbox._best_start.cache_clear()
     assert (report.penalty, report.vote_key) == (math.inf, None)

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from raydebm.errors import ResourceError
-from raydebm.tasks.sandbox import Limits, Sandbox
+from raydebm.tasks.sandbox import Limits
 from raydebm.tasks.taco.grading import Grade, grade
 
 PATIENT = Limits(cpu_s=20.0, wall_s=60.0, memory_bytes=256 << 20, output_bytes=64 * 1024, disk_bytes=1 << 20)
@@ -29,11 +28,8 @@ RIGHT_FUNCTION = "def double(n):\n    return 2 * n"
 
 
 @pytest.fixture(scope="module")
-def graded():
-    try:
-        sandbox = Sandbox(PATIENT)
-    except ResourceError as error:
-        pytest.skip(str(error))
+def graded(isolated):
+    sandbox = isolated(PATIENT)
 
     def run(code, tests, *, hasty=False):
         return grade(code, tests, sandbox=sandbox, limits=HASTY if hasty else PATIENT)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from task_data import write
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Problem
@@ -19,9 +20,7 @@ def given(*tests, function=None):
 
 
 def only(tmp_path, row):
-    path = tmp_path / "t.jsonl"
-    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
-    [pair] = Taco().load("test", source=str(path))
+    [pair] = Taco().load("test", source=write(tmp_path / "t.jsonl", row))
     return pair
 
 

@@ -8,14 +8,12 @@ import os
 from random import Random
 
 import pytest
+from task_data import known_pairs, read
 
-from raydebm.errors import ResourceError
 from raydebm.records import Verdict
-from raydebm.tasks.sandbox import Sandbox
 from raydebm.tasks.taco import Taco
 from raydebm.tasks.taco.behaviour import Program, behaviour_of
 from raydebm.tasks.taco.public_tests import public_tests
-from raydebm.user_files import read_json_lines
 
 NUM_PER_POOL = 20
 
@@ -25,15 +23,8 @@ def drawn(rows):
 
 
 @pytest.fixture(scope="module")
-def sandbox():
-    try:
-        return Sandbox(Taco.limits, packages=Taco.packages)
-    except ResourceError as error:
-        pytest.skip(str(error))
-
-
-def read(file):
-    return [row for _, row in read_json_lines(str(file))]
+def sandbox(isolated):
+    return isolated(Taco.limits, packages=Taco.packages)
 
 
 @pytest.mark.slow
@@ -41,10 +32,7 @@ def read(file):
 def test_verdicts_are_the_recorded_ones(sandbox, shared_data, name):
     """On a draw of the candidates whose tests are at hand (MapCoder's for MBPP were of another edition)."""
     folder, task = shared_data / "code", Taco()
-    known = {
-        problem.data["source_id"]: (problem, gold)
-        for problem, gold in task.load("test", source=str(folder / f"problems_{name}.jsonl.gz"))
-    }
+    known = known_pairs(task, folder / f"problems_{name}.jsonl.gz")
     other_edition = {row["problem_id"] for row in read(folder / f"problems_{name}.jsonl.gz") if row.get("given_tests")}
     rows = [
         row

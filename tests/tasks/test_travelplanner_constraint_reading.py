@@ -1,15 +1,13 @@
 """E_constraint reads places more strictly than a label: another spelling or an invented name is no way to save."""
 
 import pytest
-from travelplanner_world import good_plan, row
+from travelplanner_world import good_plan, plan_view, row
 
 from raydebm.records import Gold, Verdict
 from raydebm.tasks.travelplanner import TravelPlanner
 from raydebm.tasks.travelplanner.dimensions import costs_of, dimension_findings
-from raydebm.tasks.travelplanner.plans import canonical_plan, render_plan, trip_of
-from raydebm.tasks.travelplanner.trip_reference import read_items
+from raydebm.tasks.travelplanner.plans import canonical_plan, render_plan
 from raydebm.tasks.travelplanner.trips import problem_of_row
-from raydebm.tasks.travelplanner.view import view_of
 
 
 def view(purpose, *changes):
@@ -17,9 +15,7 @@ def view(purpose, *changes):
     plan = good_plan()
     for day, field, text in changes:
         plan[day - 1][field] = text
-    data = row()
-    catalogue = read_items(data["reference_information"], where="row").catalogue()
-    return view_of(trip_of(problem_of_row(data, "row").data), canonical_plan(plan).plan, catalogue, purpose=purpose)
+    return plan_view(plan, purpose)
 
 
 def costs(purpose, *changes):

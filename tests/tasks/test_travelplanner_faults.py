@@ -4,13 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from travelplanner_world import COST, good_plan, row
+from travelplanner_world import COST, good_plan, plan_view
 
 from raydebm.tasks.travelplanner.dimensions import DIMENSIONS, dimension_findings, dimension_values, violation_score
-from raydebm.tasks.travelplanner.plans import canonical_plan, trip_of
-from raydebm.tasks.travelplanner.trip_reference import read_items
-from raydebm.tasks.travelplanner.trips import problem_of_row
-from raydebm.tasks.travelplanner.view import view_of
 
 Plan = list[dict[str, Any]]
 Fault = Callable[[Plan], Any]
@@ -18,19 +14,12 @@ Fault = Callable[[Plan], Any]
 
 def findings(plan: Plan, **changes: Any) -> dict[str, list[str]]:
     """The sentences of each dimension."""
-    by_dimension = dimension_findings(_view(plan, **changes))
+    by_dimension = dimension_findings(plan_view(plan, **changes))
     return {name: [f.message.format_map(f.values) for f in items] for name, items in by_dimension.items()}
 
 
 def values(plan: Plan, **changes: Any) -> dict[str, float]:
-    return dimension_values(dimension_findings(_view(plan, **changes)))
-
-
-def _view(plan: Plan, **changes: Any):
-    data = row(**changes)
-    trip = trip_of(problem_of_row(data, "row").data)
-    catalogue = read_items(data["reference_information"], where="row").catalogue()
-    return view_of(trip, canonical_plan(plan).plan, catalogue)
+    return dimension_values(dimension_findings(plan_view(plan, **changes)))
 
 
 def put(day: int, field: str, value: str) -> Fault:

@@ -4,12 +4,11 @@ import cloudpickle
 import pytest
 
 from raydebm.config import TaskConfig
-from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ConfigError
-from raydebm.records import Candidate
 from raydebm.tasks import add_task, get_task, task_of
 from raydebm.tasks.constraints import Constraint, Finding
 from raydebm.tasks.gsm8k import Gsm8k
+from raydebm.testing import check
 
 SHOP = {
     "name": "shop",
@@ -32,9 +31,7 @@ add_task("even-sums", Even)
 
 
 def penalty(task):
-    problem = task.problem_from_text("How much is 1 + 2?")
-    candidate = Candidate(candidate_id="c", task=task.name, problem_id=problem.problem_id, generator="g", text="#### 3")
-    return check_candidate(task, problem, candidate).penalty
+    return check(task, "How much is 1 + 2?", "#### 3").penalty
 
 
 @pytest.mark.parametrize(("constraints", "expected"), [(None, 1.0), ("none", 0.0)])

@@ -8,8 +8,10 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from raydebm.tasks.travelplanner.catalogue import Catalogue
+from raydebm.tasks.travelplanner.plans import canonical_plan, trip_of
 from raydebm.tasks.travelplanner.trip_reference import read_items
+from raydebm.tasks.travelplanner.trips import problem_of_row
+from raydebm.tasks.travelplanner.view import PlanView, Purpose, view_of
 
 QUERY = (
     "Please plan a 5-day trip for 2 people departing from Ada and visiting 2 cities in Westland from March 1st to "
@@ -201,8 +203,11 @@ _GOOD_PLAN = [
 ]
 
 
-def catalogue() -> Catalogue:
-    return read_items(reference_items(), where="world").catalogue()
+def plan_view(plan: list[dict[str, Any]], purpose: Purpose = "label", **changes: Any) -> PlanView:
+    """A plan for this world's trip, with changed fields of its row."""
+    data = row(**changes)
+    catalogue = read_items(data["reference_information"], where="row").catalogue()
+    return view_of(trip_of(problem_of_row(data, "row").data), canonical_plan(plan).plan, catalogue, purpose=purpose)
 
 
 def write_database(folder: Path) -> Path:

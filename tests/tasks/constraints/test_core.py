@@ -39,10 +39,6 @@ def test_braces_in_a_value_are_text():
     assert violation.message == "got {y}"
 
 
-def test_constraints_that_hold_give_nothing():
-    assert violations_of([constraint()], PROBLEM, None) == ()
-
-
 @pytest.mark.parametrize("penalty", [math.nan, math.inf, 0.0, -1.0])
 def test_a_penalty_that_is_none_is_refused(penalty):
     with pytest.raises(ConstraintError, match="'c' has penalty"):

@@ -18,14 +18,6 @@ def proof(*constraints):
     return proof_of(constraints, PROBLEM, violations_of(constraints, PROBLEM, "answer"))
 
 
-def test_an_exact_constraint_that_holds_proves_the_answer():
-    assert proof(constraint("sum", exact=True)) == Proof(holds=True)
-
-
-def test_a_violated_exact_constraint_refutes_the_answer():
-    assert proof(constraint("sum", Finding(penalty=0.1), exact=True)) == Proof(holds=False)
-
-
 def test_a_constraint_that_is_never_exact_proves_nothing():
     assert proof(constraint("style")) == Proof(holds=None)
 

@@ -1,9 +1,9 @@
 """JSON Schema: what it finds, and that neither schema nor answer can make it slow or reach out."""
 
 import json
-import time
 
 import pytest
+from task_data import cpu_within
 
 from raydebm.errors import ConstraintError
 from raydebm.records import Problem
@@ -79,12 +79,8 @@ def test_branching_without_end_is_stopped_after_a_number_of_steps():
     value = []
     for _ in range(40):
         value = [value]
-    started = time.process_time()
-
-    with pytest.raises(EvaluationError, match=r"steps|deep"):
+    with cpu_within(10), pytest.raises(EvaluationError, match=r"steps|deep"):
         faults(schema, value)
-
-    assert time.process_time() - started < 10
 
 
 def doubling(levels):
@@ -118,11 +114,9 @@ def test_the_name_of_a_draft_does_not_lift_the_bound():
 
 def test_unique_items_take_one_look_at_each():
     items = [{"id": index} for index in range(20_000)]
-    started = time.process_time()
-
-    assert faults({"uniqueItems": True}, items) == []
-    assert faults({"uniqueItems": True}, [*items, {"id": 1}]) == [("", "1 item(s) are repeated")]
-    assert time.process_time() - started < 5
+    with cpu_within(5):
+        assert faults({"uniqueItems": True}, items) == []
+        assert faults({"uniqueItems": True}, [*items, {"id": 1}]) == [("", "1 item(s) are repeated")]
 
 
 def test_the_standard_pattern_keyword_does_not_backtrack():

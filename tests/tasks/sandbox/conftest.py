@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from raydebm.errors import ResourceError
-from raydebm.tasks.sandbox import Limits, Sandbox
+from raydebm.tasks.sandbox import Limits
 
 MIB = 1 << 20
 PATIENT = Limits(cpu_s=20.0, wall_s=60.0, memory_bytes=256 * MIB, output_bytes=64 * 1024, disk_bytes=MIB, num_threads=8)
@@ -13,11 +12,8 @@ PATIENT = Limits(cpu_s=20.0, wall_s=60.0, memory_bytes=256 * MIB, output_bytes=6
 
 
 @pytest.fixture(scope="session")
-def sandbox():
-    try:
-        return Sandbox(PATIENT)
-    except ResourceError as error:
-        pytest.skip(str(error))
+def sandbox(isolated):
+    return isolated(PATIENT)
 
 
 @pytest.fixture
