@@ -107,7 +107,7 @@ def decode(
     cancelled: threading.Event | None = None,
     logprobs: bool = False,
 ) -> list[DecodedRow]:
-    """Sample one completion per row.
+    """Sample one completion per row, in the order of the rows.
 
     Args:
         model: a ``transformers`` causal LM in eval mode; prompt plus ``max_new_tokens`` fit its context.
@@ -116,9 +116,6 @@ def decode(
         should_stop: function of (row index, its new tokens), called after each token; for stop strings.
         cancelled: event that ends decoding after the current step, with unfinished rows.
         logprobs: whether to return the tokens' log-probabilities.
-
-    Returns:
-        One entry per row, in the order of the rows.
     """
     batch = _DecodingBatch(model, rows, eos_ids=eos_ids, pad_id=pad_id, logprobs=logprobs)
     while batch.num_alive and not (cancelled is not None and cancelled.is_set()):

@@ -40,11 +40,7 @@ class Journal:
     """Answers by candidate id. ``catch_up`` reads what other processes wrote into the same folder."""
 
     def __init__(self, folder: str | Path) -> None:
-        """Open or create a journal.
-
-        Raises:
-            ConfigError: the folder cannot be made or written.
-        """
+        """Open or create a journal; ConfigError if the folder cannot be made or written."""
         self._folder = local_folder(folder)
         # Places of the lines by candidate id, for more ids than fit in memory: a temporary file that SQLite removes.
         # Workers make it in one thread and use it in another.

@@ -195,11 +195,7 @@ def worst_cost(config: GeneratorConfig, request: GenerationRequest) -> float | N
 
 def highest_prices(requests: Iterable[GenerationRequest], generators: Sequence[GeneratorConfig]) -> dict[str, float]:
     """Upper limit of one candidate's cost in US dollars by generator, from its first request. An endpoint without
-    prices counts as free, as it does for ``generation.max_usd``.
-
-    Raises:
-        UnknownNameError: a request names a generator that is not among ``generators``.
-    """
+    prices counts as free, as it does for ``generation.max_usd``."""
     known = {config.name: config for config in generators}
     prices: dict[str, float] = {}
     for request in requests:

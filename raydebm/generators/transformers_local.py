@@ -40,10 +40,7 @@ class LocalGenerator:
     """One model. Decodes one batch at a time in its own thread, so that the event loop stays free."""
 
     def __init__(self, config: TransformersGenerator, *, threads: int | None = None) -> None:
-        """Load the model.
-
-        Args:
-            threads: torch threads of this process. Default: torch's own choice.
+        """Load the model; threads are torch's in this process, by default its own choice.
 
         Raises:
             GenerationError: the model cannot be loaded or is not a whole decoder, or its tokenizer is not its own or

@@ -69,11 +69,7 @@ class Child:
         return self._reply(deadline, timeout_s)
 
     def receive(self, *, timeout_s: float) -> dict[str, Any]:
-        """Wait for one line.
-
-        Raises:
-            ChildLostError: as in ``ask``.
-        """
+        """Wait for one line. Raises as ``ask``."""
         return self._reply(time.monotonic() + timeout_s, timeout_s)
 
     def _send(self, line: bytes, deadline: float) -> bool:

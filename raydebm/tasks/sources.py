@@ -77,16 +77,11 @@ def hub_rows(
     split: str | None = None,
     otherwise: str = "give a local .jsonl file as the source",
 ) -> Iterator[Located]:
-    """Rows of a hub data set; without a split those of all splits, one after the other.
-
-    Args:
-        dataset: name such as ``"openai/gsm8k"``.
-        configuration: name of a configuration, if the data set has several.
-        split: the hub's name of the split.
-        otherwise: alternative to the hub, for the end of an error message.
+    """Rows of a hub data set, by default of all splits, one after the other.
 
     Raises:
-        TaskDataError: the data cannot be loaded, or has no such configuration or split.
+        TaskDataError: the data cannot be loaded, or has no such configuration or split; the message ends with
+            ``otherwise``.
     """
     name = " ".join(filter(None, (dataset, configuration)))
     try:

@@ -46,13 +46,6 @@ def gsm8k_rows() -> list[dict[str, Any]]:
     ]
 
 
-def open_rows() -> list[dict[str, Any]]:
-    asked = [("Which city is the capital of France?", "Paris"), ("How many grams are 1.08 kg?", "1080")]
-    return [
-        {"question": text, "answer": answer, "problem_id": f"own/{index}"} for index, (text, answer) in enumerate(asked)
-    ]
-
-
 def puzzle_rows() -> list[dict[str, Any]]:
     pairs = get_task("knights_knaves").load("train", source="generate:2-4", limit=6, seed=1)
     return [

@@ -54,11 +54,6 @@ def problem(loaded):
     return loaded[0][0]
 
 
-@pytest.fixture
-def gold(loaded):
-    return loaded[0][1]
-
-
 # ---- problems and gold -----------------------------------------------------------------------------------------------
 
 

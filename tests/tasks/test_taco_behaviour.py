@@ -12,7 +12,7 @@ from raydebm.records import Candidate, ScoredCandidate
 from raydebm.tasks.constraints import violations_of
 from raydebm.tasks.sandbox import Limits
 from raydebm.tasks.taco import Taco
-from raydebm.tasks.taco.behaviour import OUTPUT_BYTES, Program, behaviour_of
+from raydebm.tasks.taco.behaviour import Program, behaviour_of
 from raydebm.tasks.taco.public_tests import PublicTest
 from raydebm.tasks.taco.statement import problem_of
 from raydebm.testing import check
@@ -206,19 +206,6 @@ def test_the_head_of_the_prompt_is_there_for_programs_that_continue_it(observed)
 def test_files_of_one_run_are_not_there_for_the_next(observed):
     code = "import os\nprint(4 if os.path.exists('mark') else int(input()) * 2)\nopen('mark', 'w').close()"
     assert penalty(observed(code)) == 0.0
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "a = [0] * 10**9",
-        f"print('4' * {2 * OUTPUT_BYTES})",
-        "import os\nos.write(3, b'{\"value\": 4}')\nos._exit(0)",
-    ],
-)
-def test_hostile_programs_fail_their_tests_and_spoil_no_other(observed, code):
-    assert penalty(observed(code)) == pytest.approx(1.0)
-    assert penalty(observed(RIGHT)) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,6 @@ def test_the_program_is_found(text):
     assert find_program(text) == PROGRAM
 
 
-FUNCTION = "def f(x):\n    return x + 1"
-
-
 def test_a_continuation_keeps_the_indentation_that_is_its_own():
     assert find_program("```python\n    return x\n```") == "    return x"
     assert find_program("- Code:\n  ```python\n      return x\n  ```") == "    return x"

@@ -162,12 +162,8 @@ class Replicas:
         rest_s: float = REST_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start with all servers available.
-
-        Args:
-            transports: transports by URL; the first of equally busy ones is asked.
-            rest_s: time in which a failed server gets no requests, unless all have failed.
-        """
+        """Start with all servers available. Of equally busy ones the first is asked; one that failed gets no
+        requests for ``rest_s``, unless all have failed."""
         self._replicas = [_Replica(url, transport) for url, transport in transports.items()]
         self._rest_s = rest_s
         self._clock = clock

@@ -88,11 +88,7 @@ def _is_to_start(config: GeneratorConfig) -> TypeGuard[VllmGenerator]:
 
 
 def check_server(config: GeneratorConfig) -> None:
-    """Check everything that is known before a server is started.
-
-    Raises:
-        ResourceError: vLLM is not installed.
-    """
+    """Check everything that is known before a server is started: ResourceError if vLLM is not installed."""
     if _is_to_start(config):
         _python(config)
 

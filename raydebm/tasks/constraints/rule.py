@@ -95,11 +95,7 @@ class Rule(Strict):
         raise NotImplementedError
 
     def findings(self, document: RuleInput) -> Iterator[Finding]:
-        """Violations of the rule.
-
-        Raises:
-            EvaluationError: an expression cannot be evaluated.
-        """
+        """Violations of the rule; EvaluationError if an expression cannot be evaluated."""
         raise NotImplementedError
 
     def finding(self, fault: Fault, share: float, **values: Any) -> Finding:
@@ -146,11 +142,7 @@ class ValuesRule(Rule):
         yield self.value if self.each is None else self.each
 
     def placed_values(self, document: RuleInput) -> list[PlacedValue]:
-        """The values to check, with None for missing ones.
-
-        Raises:
-            EvaluationError: an expression cannot be evaluated, or ``each`` is not a list.
-        """
+        """The values to check, with None for missing ones; EvaluationError if ``each`` is not a list."""
         if self.each is None:
             result = document.value_of(self.value)
             if not isinstance(result, list):

@@ -65,10 +65,7 @@ class Bounds(Strict):
 
     def bound_checker(self, document: RuleInput) -> Callable[[Any], Iterator[Fault]]:
         """Checker of the limits on one value. Severity: excess / limit, or the excess if the limit is 0.
-
-        Raises:
-            EvaluationError: a limit cannot be evaluated or is missing.
-        """
+        EvaluationError if a limit cannot be evaluated or is missing."""
         limits = {name: _limit(operand, document) for name, operand in self.operands().items()}
 
         def faults_of(value: Any) -> Iterator[Fault]:

@@ -38,18 +38,13 @@ def places_in(template: str) -> list[str]:
     return list(dict.fromkeys(match[1] for match in _PLACE.finditer(template)))
 
 
-def check_template(template: str, known: Collection[str]) -> str:
-    """Check and return a template.
-
-    Raises:
-        ConstraintError: see ``places_in``; also for an unknown name.
-    """
+def check_template(template: str, known: Collection[str]) -> None:
+    """Raise ConstraintError for a template that ``places_in`` refuses, or that has an unknown name."""
     for name in places_in(template):
         if name not in known:
             raise ConstraintError(
                 f"placeholder {{{name}}} in {template!r:.80} has no value here; known: {', '.join(sorted(known))}"
             )
-    return template
 
 
 def fill(template: str, values: Mapping[str, Any], *, render: Callable[[Any], str] | None = None) -> str:

@@ -197,20 +197,13 @@ def is_installed() -> bool:
 
 
 def entries_of(dataset: str, config: Mapping[str, Any]) -> Entries:
-    """Generate a data set.
-
-    Raises:
-        LibraryError: there is no such data set, it refuses the config, or it takes too long.
-    """
+    """Generate a data set. LibraryError if there is none, it refuses the config, or it takes too long."""
     reply = library("reasoning-gym").ask({"entries": dataset, "config": dict(config)}, cpu_s=ENTRIES_CPU_S)
     return Entries(reply["category"], tuple((question, answer) for question, answer in reply["entries"]))
 
 
 def score_of(dataset: str, config: Mapping[str, Any], index: int, *, question: str, answer: str) -> float:
-    """Score in [0, 1] of the data set's verifier for an answer to one of its entries.
-
-    Raises:
-        LibraryError: it took too long or failed, or this version has another question at the index.
-    """
+    """Score in [0, 1] of the data set's verifier for an answer to one of its entries. LibraryError if it took too
+    long or failed, or this version has another question at the index."""
     request = {"score": dataset, "config": dict(config), "index": index, "question": question, "answer": answer}
     return float(library("reasoning-gym").ask(request, cpu_s=SCORE_CPU_S)["score"])

@@ -35,11 +35,8 @@ class Sandbox:
         self._start = _best_start()
 
     def session(self) -> Session:
-        """A new sandbox, for one program and its inputs; close it, or use it as a context manager.
-
-        Raises:
-            ResourceError: it does not start.
-        """
+        """A new sandbox, for one program and its inputs; close it, or use it as a context manager. ResourceError if
+        it does not start."""
         return Session(self._start, self.limits, packages=self._packages)
 
     def unused(self, session: Session | None) -> Session:

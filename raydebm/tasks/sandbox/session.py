@@ -129,11 +129,8 @@ class Session:
         return self._asked({}, limits)
 
     def open_test(self, test: str, function: str, *, limits: Limits | None = None) -> None:
-        """Load trusted test code that calls functions outside; ``step`` runs it from call to call.
-
-        Raises:
-            ResourceError: the sandbox is lost.
-        """
+        """Load trusted test code that calls functions outside; ``step`` runs it from call to call. ResourceError if
+        the sandbox is lost."""
         try:
             self._open("check", [test, function], limits or self._limits)
         except _LostError as error:

@@ -31,15 +31,11 @@ class _Block:
 def find_program(text: str, *, function: str | None = None, head: str = "") -> str | None:
     """The submitted program of a completion, or None.
 
-    The last complete fenced block of Python counts, or the last one that defines ``function``; without a block marked
-    as Python, the last unmarked one. A truncated block counts if there is no other. Text without fences counts whole if
-    it continues ``head`` at the head's indentation, as completion models write, else from its first line of code on, if
-    it compiles. Text that compiles as a whole has its fences in strings and comments, and counts whole.
-
-    Args:
-        text: completion, perhaps with thinking.
-        function: name of the requested function.
-        head: beginning of the program in the prompt, up to the function's body.
+    The last complete fenced block of Python counts, or the last one that defines ``function``; without a block
+    marked as Python, the last unmarked one. A truncated block counts if there is no other. Text without fences
+    counts whole if it continues ``head``, the prompt's beginning of the program up to the function's body, at its
+    indentation, as completion models write, else from its first line of code on, if it compiles. Text that compiles
+    as a whole has its fences in strings and comments, and counts whole.
     """
     text = text.rpartition(_THINKING_END)[2]
     begins_with_fence = _FENCE.match(text.lstrip().partition("\n")[0])  # "~~~python" is also Python

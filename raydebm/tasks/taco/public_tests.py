@@ -46,11 +46,7 @@ class PublicTest:
 
 
 def public_tests(problem: Problem) -> tuple[PublicTest, ...]:
-    """At most ``MAX_TESTS`` different tests: the given ones, then those of the statement.
-
-    Raises:
-        TaskDataError: the given ones do not have the form in ``given_tests``.
-    """
+    """At most ``MAX_TESTS`` different tests: the given ones (see ``given_tests``), then those of the statement."""
     given = canonical_json(problem.data.get(FIELD) or [])
     return _public_tests(problem.prompt, problem.data.get("function"), given)
 
