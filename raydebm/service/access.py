@@ -504,10 +504,9 @@ def validation_error(error: RequestValidationError) -> ServiceError:
     message = str(fault["msg"]).removeprefix("Value error, ")
     more = len(errors) - len(same)
     also = f" (and {more} more problem{'s' if more > 1 else ''})" if more else ""
-    code = "invalid_json" if fault["type"] == "json_invalid" else "invalid_request"
-    if code == "invalid_json":
-        return ServiceError(f"the body is not JSON: {message}", 400, code)
-    return ServiceError(f"{path or 'body'}: {message}{also}", 400, code, path or None)
+    if fault["type"] == "json_invalid":
+        return ServiceError(f"the body is not JSON: {message}", 400, "invalid_json")
+    return ServiceError(f"{path or 'body'}: {message}{also}", 400, "invalid_request", path or None)
 
 
 def _is_tag(part: object) -> bool:

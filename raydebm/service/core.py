@@ -28,7 +28,7 @@ from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.deadline import Deadline, is_late, now_s
 from raydebm.decision.sampling.one_pass import Arrived, Observer, Parts
-from raydebm.decision.sampling.waves import PassWaves, Wave
+from raydebm.decision.sampling.waves import PassWaves
 from raydebm.errors import (
     CeilingReachedError,
     ConfigError,
@@ -71,13 +71,7 @@ from raydebm.service.spending import (
     worst_of,
 )
 from raydebm.service.store.outcomes import ClaimMonitor
-from raydebm.service.store.record import (
-    DecisionRecord,
-    DecisionSummary,
-    DecisionWriter,
-    new_record_id,
-    summary_of,
-)
+from raydebm.service.store.record import DecisionRecord, DecisionSummary, DecisionWriter, new_record_id, summary_of
 from raydebm.tasks.base import Task
 
 log = logging.getLogger(__name__)
@@ -387,14 +381,9 @@ class Activity(Observer):
         self.drawn.append(candidate)
 
     def scored(self, scored: ScoredCandidate) -> None:
-        """See ``Observer``."""
         self.judged.append(scored)
 
-    def waved(self, wave: Wave) -> None:
-        """See ``Observer``."""
-
     def decided(self, record: PassRecord, reason: str, beliefs: Sequence[Belief]) -> None:
-        """See ``Observer``."""
         self.beliefs = beliefs
 
     def check_parts(self) -> None:

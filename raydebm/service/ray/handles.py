@@ -87,7 +87,6 @@ class HandleBackend:
         """Last status of each part."""
 
     def serving(self, bundle: Bundle) -> "HandleBackend":
-        """See ``Backend``."""
         other = copy(self)
         other._run = bundle
         return other
@@ -130,7 +129,6 @@ class HandleBackend:
         return [by_id[request.candidate_id] for request in requests]
 
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
-        """See ``Backend``."""
         call = self._constraint.check
         task = None if self._run is None else self._run.of(problem.task).recipe.task
         return await persistently(
@@ -140,18 +138,14 @@ class HandleBackend:
         )
 
     async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
-        """See ``Backend``."""
         call, checkpoint = self._scorer.score, None if self._run is None else self._run.checkpoint_ref
         energies: list[Energies | None] = await persistently(
-            lambda: self._call(call, list(texts), checkpoint, tracing.outgoing()),
-            what="scorer",
-            patiently=True,
+            lambda: self._call(call, list(texts), checkpoint, tracing.outgoing()), what="scorer", patiently=True
         )
         self._worked_at["scorer"] = time.monotonic()
         return energies
 
     async def baseline_scores(self, texts: Sequence[TextToScore]) -> list[Mapping[str, float]]:
-        """See ``Backend``."""
         if self._baselines is None:
             return [{} for _ in texts]
         call = self._baselines.score
@@ -160,7 +154,6 @@ class HandleBackend:
         )
 
     async def status(self) -> dict[str, Any]:
-        """See ``Backend``."""
         generators, scorer = await asyncio.gather(
             self._state("generator", self._generator), self._state("scorer", self._scorer)
         )

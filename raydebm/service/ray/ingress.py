@@ -109,12 +109,7 @@ class TriageIngress:
         if claims is not None:
             claims.look()  # so that the first answer has no guarantee that outcomes contradict
         self._service = TriageService(
-            bundle,
-            self._backend,
-            meter=self._meter,
-            records=self._records,
-            claims=claims,
-            notices=self._notices,
+            bundle, self._backend, meter=self._meter, records=self._records, claims=claims, notices=self._notices
         )
         self._refusal: str | None = None
         self._reloading: asyncio.Task[None] | None = None
@@ -164,25 +159,22 @@ class TriageIngress:
     async def _change(self) -> None:
         """Read, check and load what is wanted, then exchange it at once. One change at a time."""
         async with self._changing:
-            await self._exchange(self._wanted or {})
-
-    async def _exchange(self, user_config: Mapping[str, Any]) -> None:
-        running = self._service.bundle
-        bundle = await asyncio.to_thread(load_gateway, changed_args(self._args, user_config))
-        check_same_evidence(running, bundle)
-        keyring = await asyncio.to_thread(load_keyring, bundle.args.limits.keys_file)
-        known = {(run.checkpoint_ref, run.source) for run in running.runs}
-        for run in bundle.runs:
-            if (run.checkpoint_ref, run.source) not in known:
-                await self._backend.load(run)
-        backend = self._backend.serving(bundle)
-        claims = claim_monitor(bundle, self._meter)
-        if claims is not None:
-            await asyncio.to_thread(claims.take_over, self._service.claims)
-            await asyncio.to_thread(claims.look)
-        self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims)
-        self._keyring = keyring
-        self._show()
+            running, args = self._service.bundle, changed_args(self._args, self._wanted or {})
+            bundle = await asyncio.to_thread(load_gateway, args)
+            check_same_evidence(running, bundle)
+            keyring = await asyncio.to_thread(load_keyring, args.limits.keys_file)
+            known = {(run.checkpoint_ref, run.source) for run in running.runs}
+            for run in bundle.runs:
+                if (run.checkpoint_ref, run.source) not in known:
+                    await self._backend.load(run)
+            backend = self._backend.serving(bundle)
+            claims = claim_monitor(bundle, self._meter)
+            if claims is not None:
+                await asyncio.to_thread(claims.take_over, self._service.claims)
+                await asyncio.to_thread(claims.look)
+            self._service = replace(self._service, bundle=bundle, backend=backend, claims=claims)
+            self._keyring = keyring
+            self._show()
 
     def _show(self) -> Exchangeable:
         """Use the current service's application for every request from now on."""

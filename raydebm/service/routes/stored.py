@@ -28,15 +28,7 @@ from raydebm.service.core import Meter, TriageService
 from raydebm.service.routes.bodies import CandidateBody, DecisionDetails, ErrorBody, candidate_body, details_of
 from raydebm.service.routes.openapi import named_examples
 from raydebm.service.settings import Body, Bundle, Text, writable
-from raydebm.service.store.outcomes import (
-    RIGHT,
-    WRONG,
-    Claim,
-    ClaimMonitor,
-    OutcomeLog,
-    ReportedOutcome,
-    content_of,
-)
+from raydebm.service.store.outcomes import RIGHT, WRONG, Claim, ClaimMonitor, OutcomeLog, ReportedOutcome, content_of
 from raydebm.service.store.parquet_folder import UNREADABLE
 from raydebm.service.store.reader import DecisionList, DecisionReader, Filter, SortKey
 from raydebm.service.store.record import DecisionRecord, DecisionSummary, DecisionWriter, summary_of, time_of_id
