@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from raydebm.cli.commands import VERBS, command_of
-from raydebm.cli.parameters import options_from, recipe_command
+from raydebm.cli.parameters import recipe_command
 
 HEAVY = {"ray", "torch", "transformers", "numpy", "pandas", "pyarrow", "pydantic", "yaml", "rich", "raydebm.config"}
 
@@ -58,23 +58,6 @@ def test_a_dry_run_imports_neither_ray_nor_what_trains_and_fits(tmp_path):
 @pytest.mark.parametrize("name", VERBS)
 def test_help_lists_a_verb_with_the_first_line_of_its_own_help(name):
     assert command_of(name).help.splitlines()[0] == VERBS[name][1]
-
-
-def test_a_parameter_is_replaced_by_the_options_of_the_function_that_makes_its_value():
-    """In the parameter's place, with their defaults; the function's value reaches the command."""
-
-    def period(since: str, until: str | None = None) -> tuple[str, str | None]:
-        return since, until
-
-    @options_from(period, "when")
-    def verb(first: int, when: tuple[str, str | None], last: int = 3) -> tuple[object, ...]:
-        return first, when, last
-
-    parameters = inspect.signature(verb).parameters
-
-    assert list(parameters) == ["first", "since", "until", "last"]
-    assert (parameters["since"].default, parameters["until"].default) == (inspect.Parameter.empty, None)
-    assert verb(first=1, since="monday", until=None) == (1, ("monday", None), 3)
 
 
 def test_a_recipe_command_gets_the_recipe_that_its_options_name(tmp_path):

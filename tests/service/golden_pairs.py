@@ -17,13 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from decisions_by_hand import bearer, keyring
-from hand_written_run import PUZZLE, RECIPE, RIGHT, SURE, UNREADABLE, UNSURE, WRONG, Client, HandWritten
+from hand_written_run import PUZZLE, RIGHT, SURE, UNREADABLE, UNSURE, WRONG, Client, HandWritten, run_at
 
-from raydebm.config import parse_recipe
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy
 from raydebm.errors import ResourceError
-from raydebm.run.directory import RunDir
 from raydebm.service.core import TriageService
 from raydebm.service.routes.application import create_app
 from raydebm.service.settings import AppArgs, load_bundle
@@ -64,12 +62,9 @@ class Scene:
     """One service, whose parts say what each pair names."""
 
     def __init__(self, folder, *, policy="paper", args=None, stored=False, keyed=False):
-        run = RunDir(str(Path(folder) / "run"))
-        run.write_json(parse_recipe(RECIPE).model_dump(mode="json", by_alias=True), "recipe.json")
-        run.write_json(POLICIES[policy].to_json(), "calibration", "policy.json")
-        run.write_json({"backbone": "embedded:encoder-mini", "adapters": ["a0", "a1"]}, "scorer", "ensemble.json")
+        run_dir = run_at(Path(folder) / "run", policy=POLICIES[policy])
         self.folder, self.backend, self.record = str(folder), HandWritten(), "none"
-        bundle = load_bundle(AppArgs(run_dir=run.root, **{"max_body_bytes": 20_000, **(args or {})}))
+        bundle = load_bundle(AppArgs(run_dir=run_dir, **{"max_body_bytes": 20_000, **(args or {})}))
         bundle = replace(bundle, **LIMITS)
         self.writer = DecisionWriter(bundle.records.folder, flush_s=3600) if stored else None
         service = TriageService(bundle, self.backend, records=self.writer)

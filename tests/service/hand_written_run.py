@@ -5,6 +5,7 @@ Fixtures for ``conftest`` modules, which take them by ``from hand_written_run im
 
 import asyncio
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import httpx
 import pytest
@@ -45,6 +46,15 @@ RECIPE = {
     "scorer": {"backbone": "embedded:encoder-mini"},
     "decision": {"num_regenerate": 2},
 }
+
+
+PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}
+"""A completion of 64 tokens, the most, costs a dollar; one of 32 tokens half of it."""
+
+
+def priced(recipe, prices=PRICES):
+    """The recipe with these prices of every generator."""
+    return {**recipe, "generators": [{**generator, **prices} for generator in recipe["generators"]]}
 
 
 USAGE = TokenUsage(prompt_tokens=10, completion_tokens=5, cost_usd=0.5)
@@ -163,22 +173,19 @@ def recipe():
     return RECIPE
 
 
+def run_at(folder, recipe=RECIPE, policy=None, **ensemble):
+    """Makes a run directory as the pipeline leaves it (with an ensemble.json only); returns its path."""
+    run = RunDir(str(folder))
+    run.write_json(parse_recipe(recipe).model_dump(mode="json", by_alias=True), "recipe.json")
+    run.write_json((policy or Policy(num_regenerate=2)).to_json(), "calibration", "policy.json")
+    own = {"backbone": "embedded:encoder-mini", "adapters": ["a0", "a1"], **ensemble}
+    run.write_json(own, "scorer", "ensemble.json")
+    return run.root
+
+
 @pytest.fixture
 def write_run(tmp_path):
-    """Makes a run directory as the pipeline leaves it (with an ensemble.json only); returns its path."""
-
-    def write(recipe=RECIPE, policy=None, *, without=()):
-        run = RunDir(str(tmp_path / "run"))
-        resolved = parse_recipe(recipe).model_dump(mode="json", by_alias=True)
-        if "recipe" not in without:
-            run.write_json(resolved, "recipe.json")
-        if "policy" not in without:
-            run.write_json((policy or Policy(num_regenerate=2)).to_json(), "calibration", "policy.json")
-        if "scorer" not in without:
-            run.write_json({"backbone": "embedded:encoder-mini", "adapters": ["a0", "a1"]}, "scorer", "ensemble.json")
-        return run.root
-
-    return write
+    return partial(run_at, tmp_path / "run")
 
 
 @pytest.fixture

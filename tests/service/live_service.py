@@ -25,9 +25,7 @@ from raydebm.run.directory import RunDir
 from raydebm.run.tables import SplitProblem
 
 KEY = "d00d" * 10
-"""Of a client without limits."""
-SPENT_KEY = "5107" * 10
-"""Of a client that may ask once a minute."""
+"""Of the one client."""
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 POLICIES = {f"{name}-only": {"generators": [name]} for name in ("recorded", "endpoint", "hanging")}
 
@@ -94,7 +92,8 @@ def running(folder, *, live_run, config, problem, port):
         servers.callback(upstream.close)
         servers.callback(collector.close)
         run = _run(folder / "run", live_run, upstream, problem)
-        (folder / "keys.yaml").write_text(yaml.safe_dump(_keys()), encoding="utf-8")
+        entry = {"name": "team", "sha256": hashlib.sha256(KEY.encode()).hexdigest()}
+        (folder / "keys.yaml").write_text(yaml.safe_dump({"keys": [entry]}), encoding="utf-8")
         args = {
             "run_dir": run.root,
             "generators": ["recorded", *MODELS],
@@ -119,13 +118,6 @@ def _run(root, live_run, upstream, problem):
     asked = [{**endpoint, "name": model, "model": model, "num_samples": 1} for model in MODELS]
     run.write_json({**recipe, "generators": [*recipe["generators"], *asked]}, "recipe.json")
     return run
-
-
-def _keys():
-    def entry(name, key, **limits):
-        return {"name": name, "sha256": hashlib.sha256(key.encode()).hexdigest(), **limits}
-
-    return {"keys": [entry("team", KEY), entry("spent", SPENT_KEY, per_day={"candidates": 0})]}
 
 
 def _tree(config, args, *, port, collector):

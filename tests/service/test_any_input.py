@@ -29,49 +29,30 @@ MESSAGES = st.lists(
     max_size=2,
 )
 OVERRIDES = {
-    "lambda": NUMBERS | JSON,
-    "theta_sigma": NUMBERS | JSON,
-    "theta_abstain": NUMBERS | JSON,
-    "max_passes": NUMBERS,
-    "num_samples": NUMBERS,
+    **dict.fromkeys(["max_passes", "num_samples", "budget", "deadline_ms"], NUMBERS),
+    **dict.fromkeys(["lambda", "theta_sigma", "theta_abstain", "max_usd"], NUMBERS | JSON),
     "generators": st.lists(st.sampled_from(["ada", "bo", "eve", SURROGATE]), max_size=2) | JSON,
     "seed": st.integers(-(2**70), 2**70),
-    "budget": NUMBERS,
-    "deadline_ms": NUMBERS,
-    "max_usd": NUMBERS | JSON,
     "stream": st.booleans() | JSON,
-    "task": st.sampled_from(["knights_knaves", "auto", "gsm8k", SURROGATE]) | JSON,
+    "task": st.sampled_from(["knights_knaves", "gsm8k", SURROGATE]) | JSON,
 }
 PROBLEM = {
     "prompt": st.sampled_from(["PUZZLE", "x", ""]) | JSON,
     "data": JSON | st.fixed_dictionaries({"names": JSON, "roles": JSON, "statements": JSON}),
 }
-TRIAGE = st.fixed_dictionaries(
-    {},
-    optional={
-        "problem": st.just("PUZZLE") | st.fixed_dictionaries({}, optional=PROBLEM) | JSON,
-        **OVERRIDES,
-    },
-)
+PROBLEMS = st.just("PUZZLE") | st.fixed_dictionaries({}, optional=PROBLEM) | JSON
+TRIAGE = st.fixed_dictionaries({}, optional={"problem": PROBLEMS, **OVERRIDES})
 CHAT = st.fixed_dictionaries(
-    {"model": st.sampled_from(["raydebm/knights_knaves", "raydebm/knights_knaves", SURROGATE]), "messages": MESSAGES},
+    {"model": st.sampled_from(["raydebm/knights_knaves", SURROGATE]), "messages": MESSAGES},
     optional={
         "raydebm": st.fixed_dictionaries({}, optional=OVERRIDES) | JSON,
         "stream": st.booleans() | JSON,
         "temperature": NUMBERS,
-        "stop": JSON,
-        "n": JSON,
-        "tools": JSON,
+        **dict.fromkeys(["stop", "n", "tools"], JSON),
     },
 )
-SCORE = st.fixed_dictionaries(
-    {},
-    optional={
-        "problem": st.just("PUZZLE") | st.fixed_dictionaries({}, optional=PROBLEM) | JSON,
-        "candidates": st.lists(st.text(max_size=5) | st.just(SURROGATE), max_size=3) | JSON,
-        "lambda": NUMBERS,
-    },
-)
+CANDIDATES = st.lists(st.text(max_size=5) | st.just(SURROGATE), max_size=3) | JSON
+SCORE = st.fixed_dictionaries({}, optional={"problem": PROBLEMS, "candidates": CANDIDATES, "lambda": NUMBERS})
 BODIES = (
     st.tuples(st.just("/v1/triage"), TRIAGE)
     | st.tuples(st.just("/v1/chat/completions"), CHAT)

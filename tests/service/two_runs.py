@@ -2,10 +2,9 @@
 text."""
 
 import pytest
+from hand_written_run import run_at
 
-from raydebm.config import parse_recipe
 from raydebm.decision.policy import Policy
-from raydebm.run.directory import RunDir
 from raydebm.service.settings import AppArgs, RunArgs
 
 QUESTION = "Ida buys 96 eggs and gives 12 eggs to a niece. How many pears are left?"
@@ -13,13 +12,8 @@ QUESTION = "Ida buys 96 eggs and gives 12 eggs to a niece. How many pears are le
 
 def write_second_run(folder, recipe, task_name="gsm8k"):
     """The second run's directory, with adapters and a generator of its own under a known name."""
-    run = RunDir(str(folder))
     own = {**recipe, "name": "second", "task": {"name": task_name}, "generators": recipe["generators"][:1]}
-    run.write_json(parse_recipe(own).model_dump(mode="json", by_alias=True), "recipe.json")
-    run.write_json(Policy(num_regenerate=2, theta_sigma=0.5).to_json(), "calibration", "policy.json")
-    ensemble = {"backbone": "embedded:encoder-mini", "adapters": ["a0", "a1"], "meta": {"name": "second"}}
-    run.write_json(ensemble, "scorer", "ensemble.json")
-    return run.root
+    return run_at(folder, own, Policy(num_regenerate=2, theta_sigma=0.5), meta={"name": "second"})
 
 
 @pytest.fixture

@@ -6,22 +6,12 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 MODELS = ("prompt", "endpoint", "gated", "hanging", "broken")
 LATE_S = 0.2
 TEXT = 'Ava contradicts herself, so Zoey is right. {"Ava": "knave", "Zoey": "knight"}'
 """What a model says that says anything: the solution of the tests' puzzle."""
-
-
-@dataclass(frozen=True)
-class Sent:
-    """One request that arrived."""
-
-    model: str
-    seed: int
-    headers: dict
 
 
 class Upstream(ThreadingHTTPServer):
@@ -45,16 +35,14 @@ class Upstream(ThreadingHTTPServer):
     def is_closing(self):
         return self._closing.is_set()
 
-    def arrived(self, sent):
-        """Keep a request; how many its model has had."""
+    def arrived(self, model):
         with self._lock:
-            self._sent.append(sent)
-            return sum(request.model == sent.model for request in self._sent)
+            self._sent.append(model)
 
     def sent_to(self, model):
-        """The requests to one model, the oldest first."""
+        """The requests that one model has had."""
         with self._lock:
-            return [request for request in self._sent if request.model == model]
+            return [name for name in self._sent if name == model]
 
     def waiting_for(self, model):
         """The addresses of clients that hold a request open which is never answered."""
@@ -86,8 +74,8 @@ class Upstream(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        model, headers = body["model"], {name.lower(): value for name, value in self.headers.items()}
-        self.server.arrived(Sent(model, body["seed"], headers))
+        model = body["model"]
+        self.server.arrived(model)
         if model == "broken":
             self.send_error(500)
         elif model == "hanging":

@@ -6,6 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from hand_written_run import PRICES, HandWritten
 
 from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import redecide
@@ -15,29 +16,22 @@ from raydebm.service.core import TriageService
 from raydebm.service.routes.bodies import triage_answer
 from raydebm.service.store.record import record_of, record_row
 
-PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}
-"""A completion of 64 tokens costs one dollar; prompts are free."""
 
+class Slow(HandWritten):
+    """A backend whose candidates take their time, all at once."""
 
-class Slow:
-    """A backend whose candidates take their time, all at once; checks and scores come from another one."""
-
-    def __init__(self, inner):
-        self.inner = inner
-        self.check, self.score = inner.check, inner.score
+    def __init__(self):
+        super().__init__()
         self.seconds = lambda request: 0.0
         self.cost_usd = lambda request: 0.25
         self.asked = []
-
-    def serving(self, bundle):
-        return self
 
     async def generate(self, requests, on_candidate, *, may_repeat):
         self.asked += requests
 
         async def write(request):
             await asyncio.sleep(self.seconds(request))
-            text, usage = self.inner.write(request), TokenUsage(cost_usd=self.cost_usd(request))
+            text, usage = self.write(request), TokenUsage(cost_usd=self.cost_usd(request))
             candidate = unanswered(request, "HTTP 500") if text is None else answered(request, text, usage=usage)
             on_candidate(candidate)
             return candidate
@@ -52,8 +46,8 @@ class Slow:
 
 
 @pytest.fixture
-def slow(backend):
-    return Slow(backend)
+def slow():
+    return Slow()
 
 
 @pytest.fixture
@@ -119,7 +113,7 @@ def test_candidates_that_cannot_be_scored_in_time_are_a_504(triage, slow):
 
 
 def test_an_abstention_for_want_of_candidates_is_a_504_and_not_stored(slow, bundle, context_of, texts, run_virtually):
-    slow.inner.write = lambda request: texts["unreadable"]
+    slow.write = lambda request: texts["unreadable"]
     slow.seconds = lambda request: 60.0 if request.generator == "bo" else 0.1
     stored = []
     service = TriageService(bundle, slow, records=SimpleNamespace(put=stored.append))
@@ -141,7 +135,7 @@ def test_time_in_the_queue_counts(triage, slow):
 
 
 def test_a_second_pass_that_cannot_end_in_time_is_not_begun(triage, slow, texts):
-    slow.inner.write, slow.seconds = lambda request: texts["wrong"], lambda request: 1.2
+    slow.write, slow.seconds = lambda request: texts["wrong"], lambda request: 1.2
 
     answer, ended_s = triage(deadline_ms=2000)
 
@@ -166,7 +160,7 @@ def test_the_services_deadline_voids_a_promise_where_it_binds(triage, slow, prom
     guarantee = triage(promising)[0].guarantee
     assert (guarantee["certified"], guarantee["reason"]) == (False, "the deadline left candidates out")
 
-    slow.inner.write, slow.seconds = lambda request: texts["wrong"], lambda request: 1.2
+    slow.write, slow.seconds = lambda request: texts["wrong"], lambda request: 1.2
     guarantee = triage(promising)[0].guarantee
     assert (guarantee["certified"], guarantee["reason"]) == (False, "a limit kept a further pass from being sampled")
 
@@ -189,7 +183,7 @@ def test_no_candidate_that_can_be_paid_is_a_400(triage, priced):
 
 
 def test_a_later_pass_spends_what_the_first_left(triage, priced, slow, texts):
-    slow.inner.write = lambda request: texts["wrong"]
+    slow.write = lambda request: texts["wrong"]
 
     # Pass 1 may cost 3 and costs 4 x 0.25, so 2.2 - 1 = 1.2 are left: two of ada's at 0.5.
     answer, _ = triage(priced, max_usd=3.2, policy="wide")
@@ -199,7 +193,7 @@ def test_a_later_pass_spends_what_the_first_left(triage, priced, slow, texts):
 
 
 def test_a_candidate_without_a_stated_cost_counts_its_worst(triage, priced, slow, texts):
-    slow.inner.write = lambda request: None if request.generator == "bo" else texts["wrong"]
+    slow.write = lambda request: None if request.generator == "bo" else texts["wrong"]
     slow.cost_usd = lambda request: 0.0
 
     # Both of bo's failed, and may have been billed 1 each: of 3 dollars 1 is left.
@@ -235,7 +229,7 @@ def test_a_backend_that_breaks_after_the_first_candidate_is_not_fatal(triage, sl
 def test_a_stored_decision_that_a_limit_ended_is_made_again_as_it_was(
     slow, priced, context_of, texts, run_virtually, limits
 ):
-    slow.inner.write, slow.seconds, slow.cost_usd = lambda request: texts["wrong"], lambda request: 1.2, lambda _: 0.7
+    slow.write, slow.seconds, slow.cost_usd = lambda request: texts["wrong"], lambda request: 1.2, lambda _: 0.7
     context = context_of(priced, **limits)
     made = run_virtually(TriageService(priced, slow).triage(context)).record
     record = record_of(record_row(made))

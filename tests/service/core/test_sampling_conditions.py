@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from hand_written_run import chat_body
+from hand_written_run import chat_body, priced
 
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.policy import Policy, policy_id
@@ -94,8 +94,7 @@ def test_a_ceiling_leaves_a_decision_among_those_of_the_promised_policy(
     recipe, backend, context_of, request_limits, bundle_of
 ):
     prices = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 1.0}
-    priced = {**recipe, "generators": [{**generator, **prices} for generator in recipe["generators"]]}
-    bundle = bundle_of(priced, policy=PROMISING, limits={"request": request_limits})
+    bundle = bundle_of(priced(recipe, prices), policy=PROMISING, limits={"request": request_limits})
 
     record = asyncio.run(TriageService(bundle, backend).triage(context_of(bundle))).record
 

@@ -3,10 +3,9 @@
 import asyncio
 
 import pytest
-from hand_written_run import session
+from hand_written_run import PRICES, HandWritten, session
 from upstream import TEXT, Upstream
 
-from raydebm.config import OpenAIGenerator
 from raydebm.decision.policy import Policy
 from raydebm.generators import build_generator
 from raydebm.service.core import Activity, Source
@@ -16,8 +15,6 @@ from raydebm.service.store.record import DecisionWriter
 from raydebm.service.store.stored_replay import Changes, replay_stored
 
 WAVES = Policy(num_regenerate=2, max_passes=1, theta_sigma=10.0, theta_abstain=20.0, waves=(4,))
-PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}
-"""A completion of 64 tokens costs a dollar."""
 
 
 @pytest.fixture
@@ -76,15 +73,8 @@ def test_a_decision_on_disk_says_it_and_decides_again(ask, tmp_path, script, tex
 # ---- a real endpoint -------------------------------------------------------------------------------------------------
 
 
-class OverHttp:
+class OverHttp(HandWritten):
     """A backend whose generators are endpoints over real sockets."""
-
-    def __init__(self, inner, recipe):
-        self.check, self.score, self.status = inner.check, inner.score, inner.status
-        self.configs = [OpenAIGenerator.model_validate(generator) for generator in recipe["generators"]]
-
-    def serving(self, bundle):
-        return self
 
     async def generate(self, requests, on_candidate, *, may_repeat):
         by_id = {}
@@ -99,7 +89,7 @@ class OverHttp:
                 await generator.aclose()
 
         async with asyncio.TaskGroup() as group:
-            for config in self.configs:
+            for config in self.served[-1].generator_configs():
                 group.create_task(draw(config))
         return [by_id[request.candidate_id] for request in requests]
 
@@ -119,12 +109,12 @@ def endpoints(recipe, upstream):
 
 
 def test_requests_in_flight_are_dropped_at_the_endpoint(
-    endpoints, backend, puzzle, app_of, upstream, eventually, tmp_path, bundle_of
+    endpoints, puzzle, app_of, upstream, eventually, tmp_path, bundle_of
 ):
     """An exact constraint proves the first answer: those that hang are not waited for."""
     bundle = bundle_of(recipe=endpoints, policy=WAVES, limits={"per_day": {"candidates": 10, "usd": 100}})
     ledger = Ledger(str(tmp_path / "ledger.sqlite"))
-    app = app_of(bundle, backend=OverHttp(backend, endpoints), ledger=ledger)
+    app = app_of(bundle, backend=OverHttp(), ledger=ledger)
 
     async def both():
         async with session(app) as client:

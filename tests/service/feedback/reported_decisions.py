@@ -12,7 +12,7 @@ from raydebm.records import Decision
 
 BY_SHARE = Posterior(weights={"votes": 1.0}, context_weights={"none": -30.0}, task="gsm8k", num_problems=80)
 POLICY = Policy(max_passes=1, rule="posterior", posterior=BY_SHARE, tau_accept=0.6, tau_answer=0.6)
-RIGHT, WRONG = "right", "wrong"
+RIGHT, WRONG = True, False
 RECIPE = {
     "name": "sums",
     "task": {"name": "gsm8k"},
@@ -32,14 +32,16 @@ def record(index, share=10, *, policy=POLICY, checkpoint="own", selected=2, acce
 
 @pytest.fixture
 def reader(tmp_path):
-    """Stores (record, report) pairs; a report is None, right, wrong, or (right or wrong, by, correct answer)."""
+    """Stores (record, report) pairs; a report is None, right, wrong, (right or wrong, by, correct answer), or a list of
+    these."""
 
     def store(pairs):
-        made = stored_in(tmp_path / "records", [decision for decision, _ in pairs])
+        made = stored_in(tmp_path / "run" / "records", [decision for decision, _ in pairs])
         for decision, said in pairs:
-            if said is not None:
-                verdict, by, answer = (said, "ada", None) if isinstance(said, str) else said
-                report(made.outcomes, decision, verdict == RIGHT, by=by, answer=answer)
+            reports = said if isinstance(said, list) else [] if said is None else [said]
+            for each in reports:
+                correct, by, answer = each if isinstance(each, tuple) else (each, "ada", None)
+                report(made.outcomes, decision, correct, by=by, answer=answer)
         return made
 
     return store

@@ -6,13 +6,14 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+from decisions_by_hand import report
 
 from raydebm.decision.policy import Policy, policy_id
 from raydebm.errors import CheckpointError
 from raydebm.run.directory import RunDir
 from raydebm.service.ray.ingress import TriageIngress
 from raydebm.service.settings import AppArgs, load_bundle
-from raydebm.service.store.outcomes import Claim, OutcomeLog, ReportedOutcome, content_of
+from raydebm.service.store.outcomes import OutcomeLog
 
 OLD, NEW = Policy(theta_sigma=0.8, max_passes=1), Policy(theta_sigma=0.4, max_passes=1)
 
@@ -97,32 +98,14 @@ def test_a_bad_user_config_keeps_a_replica_from_starting(root):
 # ---- promises ------------------------------------------------------------------------------------------------------
 
 
-CLAIM = Claim(max_error=0.1)
-
-
-def nine_wrong(records, policy):
-    """The log of outcomes in a folder of records, after nine wrong answers of a policy."""
-    log = OutcomeLog(str(records))
-    ids, now = log.new_ids(9)
-    content = content_of(correct=False, answer=None, note=None, fields={})
-    log.append(
-        [
-            ReportedOutcome(
-                outcome_id=outcome_id, record_id=f"{place:024x}", correct=False, by="ada", content=content, task="t",
-                policy_id=policy, decision="accept", time=now,
-            )
-            for place, outcome_id in enumerate(ids)
-        ]
-    )  # fmt: skip
-    return log
-
-
 def test_a_change_while_outcomes_cannot_be_read_claims_nothing_again(write_run, tmp_path):
     records = tmp_path / "kept"
     promised = OLD.replaced(guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 9})
     args = AppArgs(run_dir=write_run(policy=promised), records={"folder": str(records)})
     (policy,) = load_bundle(args).answering
-    log = nine_wrong(records, policy)
+    log = OutcomeLog(str(records))
+    for place in range(9):
+        report(log, f"r{place}", False, policy_id=policy)
 
     async def scene():
         ingress = replica(args, Parts())

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
-from ray.serve.exceptions import BackPressureError, DeploymentUnavailableError
+from ray.serve.exceptions import BackPressureError
 from ray.serve.schema import DeploymentStatus, DeploymentStatusOverview, DeploymentStatusTrigger
 
 from raydebm.errors import GenerationError, MissingKeyError, ResourceError, ScoringError, ServiceError
@@ -80,14 +80,12 @@ class Part:
     """A handle whose ``info`` answers, or waits behind its work; everything else is done at once."""
 
     def __init__(self, says):
-        self.says, self.is_full, self.is_gone = says, False, False
+        self.says, self.is_full = says, False
 
     def __getattr__(self, name):
         return SimpleNamespace(remote=lambda *args: self._answer(name))
 
     async def _answer(self, name):
-        if self.is_gone:
-            raise DeploymentUnavailableError("Part")
         if name == "info" and self.is_full:
             await asyncio.sleep(60)
         return self.says if name == "info" else []
@@ -99,48 +97,30 @@ def quick(monkeypatch):
     monkeypatch.setattr(handles, "_cancelled_with_us", lambda response: nullcontext())
 
 
-@pytest.fixture
-def busy_scorer():
-    return Part({"adapters": ["a0"]})
-
-
-def states(scorer, *, before):
-    """/health's answer before the scorer was full, then while it is."""
-
-    async def both():
-        backend = HandleBackend(Part(["ada"]), scorer, None)
-        await backend.status()
-        await before(backend)
-        return await backend.status()
-
-    return asyncio.run(both())
-
-
-def test_a_part_that_works_and_has_no_time_to_answer_is_healthy(busy_scorer, quick):
-    async def full_of_work(backend):
+async def status_while_full(*, works, serving=lambda backend: backend):
+    """/health's answer while the scorer is full, after one when it was not."""
+    scorer = Part({"adapters": ["a0"]})
+    backend = HandleBackend(Part(["ada"]), scorer, None)
+    await backend.status()
+    if works:
         await backend.score([])
-        busy_scorer.is_full = True
-
-    assert states(busy_scorer, before=full_of_work) == {"generators": ["ada"], "scorer": {"adapters": ["a0"]}}
-
-
-def test_a_change_of_the_service_forgets_nothing_of_its_parts(busy_scorer, quick):
-    async def changed():
-        backend = HandleBackend(Part(["ada"]), busy_scorer, None)
-        await backend.status()
-        await backend.score([])
-        busy_scorer.is_full = True
-        return await backend.serving(None).status()
-
-    assert asyncio.run(changed())["scorer"] == {"adapters": ["a0"]}
+    scorer.is_full = True
+    return await serving(backend).status()
 
 
-def test_a_part_that_gives_neither_results_nor_an_answer_is_not_healthy(busy_scorer, quick):
-    async def stuck(backend):
-        busy_scorer.is_full = True
+def test_a_part_that_works_and_has_no_time_to_answer_is_healthy(quick):
+    status = asyncio.run(status_while_full(works=True))
+    assert status == {"generators": ["ada"], "scorer": {"adapters": ["a0"]}}
 
+
+def test_a_change_of_the_service_forgets_nothing_of_its_parts(quick):
+    status = asyncio.run(status_while_full(works=True, serving=lambda backend: backend.serving(None)))
+    assert status["scorer"] == {"adapters": ["a0"]}
+
+
+def test_a_part_that_gives_neither_results_nor_an_answer_is_not_healthy(quick):
     with pytest.raises(ServiceError, match="the scorer did not answer within"):
-        states(busy_scorer, before=stuck)
+        asyncio.run(status_while_full(works=False))
 
 
 def test_an_error_of_ours_comes_back_without_the_remote_traceback():

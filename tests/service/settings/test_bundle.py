@@ -21,25 +21,23 @@ def test_a_complete_run_gives_everything(write_run):
 
 
 @pytest.mark.parametrize(
-    ("without", "kind", "words"),
+    ("file", "kind", "words"),
     [
-        (["recipe"], ConfigError, r"recipe\.json does not exist; make a run first"),
-        (["policy"], ConfigError, r"policy\.json does not exist; run `raydebm calibrate`"),
-        (["scorer"], CheckpointError, r"does not contain a trained ensemble .* run `raydebm run`"),
+        ("recipe.json", ConfigError, r"recipe\.json does not exist; make a run first"),
+        ("calibration/policy.json", ConfigError, r"policy\.json does not exist; run `raydebm calibrate`"),
+        ("scorer/ensemble.json", CheckpointError, r"does not contain a trained ensemble .* run `raydebm run`"),
     ],
 )
-def test_a_missing_piece_is_named_with_the_way_out(write_run, without, kind, words):
-    root = write_run(without=without)
+def test_a_missing_piece_is_named_with_the_way_out(write_run, file, kind, words):
+    root = write_run()
+    Path(root, file).unlink()
     with pytest.raises(kind, match=words):
         load_bundle(AppArgs(run_dir=root))
 
 
 @pytest.mark.parametrize(("noted", "expected"), [({}, "answer"), ({"reasoning": "all"}, "all")])
 def test_candidates_are_read_as_the_ensemble_was_trained(write_run, noted, expected):
-    root = write_run()
-    file = Path(root, "scorer", "ensemble.json")
-    file.write_text(json.dumps(json.loads(file.read_text()) | noted))
-    assert load_bundle(AppArgs(run_dir=root)).reasoning == expected
+    assert load_bundle(AppArgs(run_dir=write_run(**noted))).reasoning == expected
 
 
 def test_another_policy_file_can_be_served(write_run, tmp_path):

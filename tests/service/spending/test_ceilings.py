@@ -6,33 +6,23 @@ import threading
 
 import pytest
 from decisions_by_hand import bearer, keyring
-from hand_written_run import chat_body, session
+from hand_written_run import HandWritten, chat_body, priced, session
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from raydebm.config import parse_recipe
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError, ServiceError
 from raydebm.generators.requests import TokenUsage, answered, unanswered, worst_cost
 from raydebm.records import FailureKind
-from raydebm.service.settings import AppArgs, load_bundle
 from raydebm.service.spending import NANO, Account, Amount, Ceilings, Ledger, spent
 
-PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}
-"""A completion of 64 tokens, the most, costs a dollar; one of 32 tokens half of it."""
-
 
 @pytest.fixture
-def priced_recipe(recipe):
-    return {**recipe, "generators": [{**generator, **PRICES} for generator in recipe["generators"]]}
-
-
-@pytest.fixture
-def priced_app(priced_recipe, tmp_path, bundle_of, app_of):
+def priced_app(recipe, tmp_path, bundle_of, app_of):
     """An application with two keys, a and b, whose candidates cost half a dollar each and at most a dollar."""
 
     def make(*, policy=None, **args):
-        bundle = bundle_of(priced_recipe, policy, **args)
+        bundle = bundle_of(priced(recipe), policy, **args)
         return app_of(bundle, keyring=keyring("a", "b"), ledger=Ledger(str(tmp_path / "ledger.sqlite")))
 
     return make
@@ -251,16 +241,13 @@ def test_ceilings_of_money_need_prices(limits, bundle_of):
         bundle_of(limits=limits)
 
 
-class Expensive:
+class Expensive(HandWritten):
     """A backend whose candidates cost any part of their worst, fail, or break; it adds up what it was paid."""
 
-    def __init__(self, inner, recipe, chance):
-        self.check, self.score, self.status = inner.check, inner.score, inner.status
-        self.configs = {config.name: config for config in parse_recipe(recipe).generators}
+    def __init__(self, bundle, chance):
+        super().__init__()
+        self.configs = {config.name: config for config in bundle.generator_configs()}
         self.chance, self.paid, self.count = chance, 0.0, 0
-
-    def serving(self, bundle):
-        return self
 
     async def generate(self, requests, on_candidate, *, may_repeat):
         assert not may_repeat
@@ -284,13 +271,13 @@ class Expensive:
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(usd=st.floats(0, 120), candidates=st.integers(0, 200), seed=st.integers(0, 10**6))
 def test_64_parallel_clients_never_spend_more_than_the_ceilings(
-    tmp_path_factory, write_run, priced_recipe, backend, puzzle, usd, candidates, seed, app_of
+    tmp_path_factory, recipe, puzzle, usd, candidates, seed, bundle_of, app_of
 ):
-    run_dir, backend = write_run(priced_recipe), Expensive(backend, priced_recipe, random.Random(seed))
-    limits = {"per_day": {"usd": usd, "candidates": candidates}}
-    bundle = load_bundle(AppArgs(run_dir=run_dir, limits={**limits, "max_running": 64}))
+    limits = {"per_day": {"usd": usd, "candidates": candidates}, "max_running": 64}
+    bundle = bundle_of(priced(recipe), limits=limits)
+    backend = Expensive(bundle, random.Random(seed))
     ledger = Ledger(str(tmp_path_factory.mktemp("ledger") / "ledger.sqlite"))
-    app = app_of(bundle, keyring=keyring("a"), ledger=ledger)
+    app = app_of(bundle, backend=backend, keyring=keyring("a"), ledger=ledger)
     replies = post(app, *({"problem": puzzle, "seed": index} for index in range(64)))
     assert {reply.status_code for reply in replies} <= {200, 429, 503}
     spent = ledger.spent("service")

@@ -1,7 +1,8 @@
 """`raydebm replay`: stored traffic decided again, and what the command prints."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from decisions_by_hand import record, scored, stored_in
@@ -143,14 +144,8 @@ class Letters:
 
     def score(self, texts):
         self.texts += texts
-        return [LetterScore((-float(ord(text[-1])),)) for _, text in texts]
-
-
-@dataclass(frozen=True)
-class LetterScore:
-    members: tuple[float, ...]
-    num_tokens: int = 3
-    num_truncated: int = 0
+        facts = {"num_tokens": 3, "num_truncated": 0}
+        return [SimpleNamespace(members=(-float(ord(text[-1])),), **facts) for _, text in texts]
 
 
 def test_another_ensemble_scores_the_stored_texts(folder, policy_file):
