@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 46_040,
+    "source lines": 45_760,
     "modules": 267,
-    "test lines": 36_190,
+    "test lines": 35_950,
     "benchmark lines": 2_370,
     "client lines": 410,
     "document lines outside docs/log": 5_880,
-    "tracked bytes": 15_320_000,
+    "tracked bytes": 15_310_000,
     "recipe keys": 164,
     "service arguments": 28,
     "commands": 16,
