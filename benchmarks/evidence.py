@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 from fields import auroc, brier, labelled
+from guarantee_resplits import decided as decided_by
+from guarantee_resplits import pipeline_of
 from numpy.typing import NDArray
-from promise_resplits import decided as decided_by
-from promise_resplits import pipeline_of
 
 from raydebm.config import DecisionConfig
 from raydebm.decision.calibration.policy_fit import fit_policy
@@ -100,13 +100,16 @@ def decided(folds: Sequence[Fold], pieces: Sequence[str], *, competition: Compet
             config=DecisionConfig(),
             competition=competition,
             profile="posterior",
-            promises=ERRORS,
+            errors=ERRORS,
             terms=terms,
             context=context,
         )
         confidence, worth = decided_by(fit, test)
         sure = np.maximum(confidence, 0.0)
-        taus = [promise.tau if promise.certified and promise.tau is not None else np.inf for promise in fit.promises]
+        taus = [
+            guarantee.tau if guarantee.certified and guarantee.tau is not None else np.inf
+            for guarantee in fit.guarantees
+        ]
         given = (sure >= np.array(taus)[:, None]).astype(np.float64)
         parts.append(Decided(np.nan_to_num(worth), sure, given))
     return Decided(*(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in Decided.__slots__))

@@ -1,10 +1,10 @@
-"""Probabilities of fields on a run's labelled problems, against simpler ones, and how often their promises are kept.
+"""Probabilities of fields on a run's labelled problems, against simpler ones, and how often their guarantees are kept.
 
     raydebm run --config configs/travelplanner_recorded.yaml --until labels run_dir=runs/travelplanner
     python benchmarks/fields.py runs/travelplanner
 
 Fields are those of the selected answers; predictions are cross-fitted, without energies unless ``--energies``.
-Intervals: 2.5 and 97.5 % percentiles over 2,000 resamples of the problems, seed 0. The promises are tested on 200
+Intervals: 2.5 and 97.5 % percentiles over 2,000 resamples of the problems, seed 0. The guarantees are tested on 200
 random halves of the problems.
 """
 
@@ -127,7 +127,7 @@ def main() -> None:
         shown = fit.confidence >= (np.inf if tau is None else tau)
         wrong = f"{1 - fit.right[shown].mean():.1%}" if shown.any() else "-"
         print(f"| {error:.0%} | {'no' if tau is None else f'from {tau:.3f}'} | {shown.mean():.1%} | {wrong} |")
-    print("\n| promised | certified on one half | broken on the other | share of all halves |\n|---:|---:|---:|---:|")
+    print("\n| guaranteed | certified on one half | broken on the other | share of all halves |\n|---:|---:|---:|---:|")
     for error in ERRORS[1:]:
         print(resplits(fit, error))
 

@@ -206,7 +206,7 @@ def _scored(
         named.setdefault(asked, {}).setdefault((prompts[prompt], texts[text]), []).append(candidate_id)
     for asked, pairs in named.items():
         members = [one == "1" for one in asked]
-        of_these = scorer.asking(members) if asked else scorer
+        of_these = scorer.with_adapters(members) if asked else scorer
         ordered = sorted(pairs, key=lambda pair: -len(pair[0] + pair[1]))
         for start in range(0, len(ordered), 4096):
             part = ordered[start : start + 4096]

@@ -315,7 +315,7 @@ def _energies_of(candidate: Candidate, scored: Any) -> Energies | None:
 
 
 def _choice(decided: PoolDecision, pool: Sequence[ScoredCandidate], policy: Policy) -> Choice:
-    best, fields, void = decided.best, fields_of(pool, decided, policy), policy.without_promise(GIVEN)
+    best, fields, void = decided.best, fields_of(pool, decided, policy), policy.without_guarantee(GIVEN)
     accepted = best if decided.decision is Decision.ACCEPT else None
     return Choice(
         decision=decided.decision,

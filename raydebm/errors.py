@@ -11,9 +11,9 @@ RaydebmError
 │   └── LimitReachedError a limit of the request (money) forbids a pass
 │       └── CeilingReachedError the operator's daily limit forbids a pass
 ├── ScoringError         the scorer returned something that is not an energy (NaN, wrong shape)
-├── CheckpointError      a checkpoint is missing, torn, or mixes incompatible parts
+├── CheckpointError      a checkpoint is missing, corrupt, or mixes incompatible parts
 ├── TrainingError        some adapters could not be trained; the finished ones are kept
-│   └── StorageError     a disk accepts no more training output: full, read-only, another user's
+│   └── StorageError     a disk accepts no more training output: it is full or not writable
 ├── ResourceError        Ray, a port or the cluster cannot provide what the recipe asks for
 └── ServiceError         a request to the service cannot be answered
     └── OverloadedError  a temporary refusal, with the time of the next try
@@ -94,7 +94,7 @@ class ScoringError(RaydebmError):
 
 
 class CheckpointError(RaydebmError):
-    """A checkpoint is missing, torn, or mixes incompatible parts."""
+    """A checkpoint is missing, corrupt, or mixes incompatible parts."""
 
 
 class TrainingError(RaydebmError):
@@ -114,7 +114,7 @@ class TrainingError(RaydebmError):
 
 
 class StorageError(TrainingError):
-    """A disk accepts no more training output: it is full, read-only or another user's. All adapters would fail
+    """A disk accepts no more training output: it is full, read-only or owned by another user. All adapters would fail
     for the same reason."""
 
 

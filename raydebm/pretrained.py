@@ -2,7 +2,7 @@
 
 In:   a folder or a hub name, and its name in errors.
 Out:  a model with all its weights, and a tokenizer with a vocabulary and without ids beyond the model's.
-Does not know: the model's purpose and device.
+Independent of: the model's purpose and device.
 """
 
 from collections.abc import Iterator
@@ -127,12 +127,12 @@ class ModelSource:
         with _quiet_transformers():
             try:
                 return reader(self.place, **options)
-            except Exception as error:  # of a torn file, safetensors, tokenizers and pickle raise their own
+            except Exception as error:  # for a corrupt file, safetensors, tokenizers and pickle raise their own
                 is_explained = isinstance(error, (OSError, ValueError, ImportError))
                 reason = str(error) if is_explained else f"{type(error).__name__}: {error}"
                 raise CheckpointError(
-                    f"{self.called} cannot be read: {in_one_line(reason).rstrip('.:')}. {self.remedy}. A torn file, or "
-                    "a Git-LFS pointer in its place, has to be fetched again"
+                    f"{self.called} cannot be read: {in_one_line(reason).rstrip('.:')}. {self.remedy}. A corrupt file, "
+                    "or a Git-LFS pointer in its place, has to be fetched again"
                 ) from error
 
 

@@ -1,6 +1,6 @@
 """The records that stages hand to each other. Frozen, with no behaviour beyond their own fields.
 
-Does not know: Ray, torch, tasks, files.
+Independent of: Ray, torch, tasks, files.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 In:   OTEL_EXPORTER_OTLP_ENDPOINT (or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) and OpenTelemetry's other variables.
 Out:  spans over OTLP/HTTP; the W3C ``traceparent`` header for the next service.
-Does not know: Ray, HTTP servers, requests.
+Independent of: Ray, HTTP servers, requests.
 
 A span contains names, counts and numbers. It never contains texts of problems and candidates, keys, or messages of
 exceptions: only an exception's type is stored.

@@ -150,14 +150,14 @@ def test_answers_apart_from_their_thinking(chooser):
     assert (choice.answer, choice.text) == ("#### 7", SEVEN)
 
 
-def test_nothing_is_promised_about_given_candidates(chooser):
-    promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
+def test_nothing_is_guaranteed_about_given_candidates(chooser):
+    guarantee = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
 
-    policy = POLICY.replaced(guarantee=promise, field_guarantee=promise)
+    policy = POLICY.replaced(guarantee=guarantee, field_guarantee=guarantee)
     choice = replace(chooser, policy=policy).best_of(PROBLEM, [SEVEN])
 
     reason = "the candidates were given, not sampled as those of the calibration problems"
-    assert choice.guarantee == choice.field_guarantee == {**promise, "certified": False, "reason": reason}
+    assert choice.guarantee == choice.field_guarantee == {**guarantee, "certified": False, "reason": reason}
 
 
 def test_energies_count_and_equal_texts_are_scored_once(chooser):

@@ -168,7 +168,7 @@ def test_a_recipe_survives_being_stored(tmp_path):
                 "confounding": {"swap": ["q"]},
                 "generators": [{"kind": "recorded", "name": "q", "model": "m", "pool": "p"}],
             },
-            "recorded generators cannot be asked to rewrite; give confounding.rewriter",
+            "recorded generators cannot rewrite; give confounding.rewriter",
         ),
         (
             {"confounding": {"rewriter": {"kind": "vllm", "name": "w", "model": "m"}}},
@@ -202,9 +202,7 @@ def test_recorded_answers_keep_names_and_numbers_and_ask_no_model():
 
 def test_recorded_answers_are_refused_where_a_model_must_rewrite():
     recipe = parse_recipe({**MINIMAL, "confounding": {"swap": [MINIMAL["generators"][0]["name"]]}})
-    with pytest.raises(
-        ConfigError, match=r"answers of 'pool\.parquet'(.|\n)*recorded generators cannot be asked to rewrite"
-    ):
+    with pytest.raises(ConfigError, match=r"answers of 'pool\.parquet'(.|\n)*recorded generators cannot rewrite"):
         with_recorded_answers(recipe, "pool.parquet")
 
 

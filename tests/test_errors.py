@@ -18,7 +18,7 @@ EXAMPLES = [
     errors.LimitReachedError("max_usd 0.1 pays for none"),
     errors.CeilingReachedError("of 5 usd nothing is left"),
     errors.ScoringError("NaN"),
-    errors.CheckpointError("torn"),
+    errors.CheckpointError("corrupt"),
     errors.TrainingError({"a2": "out of memory"}, ("a0", "a1")),
     errors.StorageError({"a2": "the disk is full"}, ()),
     errors.ResourceError("port in use"),

@@ -99,14 +99,14 @@ def test_a_posterior_uses_an_added_term(added_terms):
 def test_two_terms_of_one_name_are_refused(added_terms):
     add_term(constant("house"))
 
-    with pytest.raises(ConfigError, match="there is a term of evidence 'house' already"):
+    with pytest.raises(ConfigError, match="term of evidence 'house' exists already"):
         add_term(constant("house"))
 
 
 def test_a_term_under_the_name_of_a_built_in_one_is_refused(added_terms):
     add_term(constant("votes"))
 
-    with pytest.raises(ConfigError, match="there is a term of evidence 'votes' already, which is built in"):
+    with pytest.raises(ConfigError, match="term of evidence 'votes' is built in"):
         term_table()
 
 

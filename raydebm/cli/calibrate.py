@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from raydebm.cli.console import console, show_promise
+from raydebm.cli.console import console, show_guarantee
 from raydebm.cli.parameters import (
     ReporterOption,
     RetryOption,
@@ -45,26 +45,26 @@ Asked = tuple["Recipe", "Recipe"]
 @recipe_command
 def asked_of(
     recipe: "Recipe",
-    max_error: Annotated[str | None, typer.Option(help="Largest share of wrong answers to promise, or auto.")] = None,
-    confidence: Annotated[float | None, typer.Option(help="Probability with which the promise holds.")] = None,
+    max_error: Annotated[str | None, typer.Option(help="Largest share of wrong answers to guarantee, or auto.")] = None,
+    confidence: Annotated[float | None, typer.Option(help="Probability with which the guarantee holds.")] = None,
     min_coverage: Annotated[
         float | None, typer.Option(help="Share of problems to answer, for --max-error auto.")
     ] = None,
     max_field_error: Annotated[
         float | None,
-        typer.Option(help="Largest share of wrong fields to promise, among those of structured answers not flagged."),
+        typer.Option(help="Largest share of wrong fields to guarantee, among those of structured answers not flagged."),
     ] = None,
 ) -> Asked:
     """Recipe of a command line, with the guarantee of its options."""
     from raydebm.config import changed_recipe
 
-    promise = {
+    guarantee = {
         "max_error": max_error,
         "confidence": confidence,
         "min_coverage": min_coverage,
         "max_field_error": max_field_error,
     }
-    stated = {name: value for name, value in promise.items() if value is not None}
+    stated = {name: value for name, value in guarantee.items() if value is not None}
     return recipe, changed_recipe(recipe, {"decision": recipe.decision.model_dump(mode="json") | stated})
 
 
@@ -96,10 +96,10 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Write the policy eve
 def calibrate(
     asked: Asked, reported: ReportedOutcomes | None, force: ForceOption = False, retry_failed: RetryOption = False
 ) -> None:
-    """Choose profile and thresholds, and certify a promise.
+    """Choose profile and thresholds, and certify a guarantee.
 
     Fits the posterior first, on labelled problems, or with --from-decisions on outcomes that users
-    reported. If the promise cannot be certified, the run's policy stays unchanged and the exit code is 1.
+    reported. If the guarantee cannot be certified, the run's policy stays unchanged and the exit code is 1.
     """
     if reported is not None:
         _calibrate_from_decisions(asked, reported, force=force)
@@ -111,7 +111,7 @@ def calibrate(
         if recipe != with_guarantee:
             calibrated = pipeline.certify(recipe, force=force)
             if not (calibrated.is_certified or force):
-                show_promise(calibrated.files.get("decision.json"))
+                show_guarantee(calibrated.files.get("decision.json"))
                 _leave_alone(pipeline.run)
         else:
             pipeline.make("calibration")
@@ -137,16 +137,16 @@ def show_calibrated(policy: "Policy", fit: dict[str, Any] | None) -> None:
     is_calibrated = policy.rule == "paper" if fit is None else fit["policy"] == version
     if not is_calibrated:
         name = "" if fit is None else f" {fit['policy']}"
-        promise = "it promises nothing"
+        guarantee = "it guarantees nothing"
         if policy.guarantee is not None and policy.guarantee["certified"]:
-            promise = f"it promises an error of at most {policy.guarantee['max_error']:g}"
+            guarantee = f"it guarantees an error of at most {policy.guarantee['max_error']:g}"
         console.print(
             f"These are the settings of policy {version}, another file that took its place after the "
-            f"calibration; {promise}. What follows was found for the calibrated policy{name}, and does not "
+            f"calibration; {guarantee}. What follows was found for the calibrated policy{name}, and does not "
             "hold for the one in force. Remove calibration/manifest.json to calibrate again.",
             soft_wrap=True,
         )
-    show_promise(fit)
+    show_guarantee(fit)
 
 
 # ---- from reported outcomes ----------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force
         console.print_json(json.dumps(fit.policy.settings()))
     for line in _sample_lines(sample, fit):
         console.print(line, soft_wrap=True)
-    show_promise(value)
+    show_guarantee(value)
     if is_kept:
         _leave_alone(run)
 

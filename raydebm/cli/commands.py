@@ -19,7 +19,7 @@ GROUPS = {
     },
     "Train and measure": {
         "run": ("runs:run", "Run all stages of a recipe, from problems to the report."),
-        "calibrate": ("calibrate:calibrate", "Choose profile and thresholds, and certify a promise."),
+        "calibrate": ("calibrate:calibrate", "Choose profile and thresholds, and certify a guarantee."),
         "seeds": ("studies:seeds", "Train with several seeds, or on all folds but one."),
         "confounding": ("studies:confounding", "Test whether the scorer recognises who wrote an answer."),
         "reproduce": ("studies:reproduce", "Write every table and figure of the paper."),

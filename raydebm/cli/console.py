@@ -37,12 +37,12 @@ def show_error(error: RaydebmError) -> None:
     _console(stderr=True).print(words, soft_wrap=True)
 
 
-def show_promise(fit: dict[str, Any] | None) -> None:
+def show_guarantee(fit: dict[str, Any] | None) -> None:
     """Print the certified guarantee, or the reason for its absence."""
     if fit is None:
-        console.print("The paper's rule decides; no posterior was fitted, so nothing is promised.")
+        console.print("The paper's rule decides; no posterior was fitted, so nothing is guaranteed.")
         return
-    table = Table(title="What may be promised", title_justify="left")
+    table = Table(title="Possible guarantees", title_justify="left")
     for header in ("error at most", "certified", "threshold", "coverage", "upper bound", "problems", "more problems"):
         table.add_column(header, justify="right")
     asked = [] if fit["guarantee"] is None else [fit["guarantee"]]
@@ -82,13 +82,13 @@ def _guarantee_sentence(row: Mapping[str, Any]) -> str:
 
 
 def _field_sentence(row: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
-    promise = f"at most {row['max_error']:.1%} of the fields that are not flagged are wrong"
+    guarantee = f"at most {row['max_error']:.1%} of the fields that are not flagged are wrong"
     if not row["certified"]:
         best = "no error at all" if row["smallest_error"] is None else f"{row['smallest_error']:.1%} at best"
-        return f"Not certified: {promise}. The fields of these {row['problems']} problems certify {best}."
+        return f"Not certified: {guarantee}. The fields of these {row['problems']} problems certify {best}."
     shown = [sure >= row["tau"] for sure in fields["confidence"]]
     return (
-        f"With confidence {row['confidence']:g}, {promise}; {sum(shown) / len(shown):.0%} of {len(shown)} fields are "
+        f"With confidence {row['confidence']:g}, {guarantee}; {sum(shown) / len(shown):.0%} of {len(shown)} fields are "
         f"not (tau_field {row['tau']:.3g})."
     )
 

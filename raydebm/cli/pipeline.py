@@ -136,7 +136,7 @@ def _in_words(stage: str, facts: "Facts") -> Iterator[str]:
 
 def _calibration_in_words(fit: "Facts") -> Iterator[str]:
     if "profile" in fit:
-        certified = {None: "no promise", True: "promise certified", False: "promise not certified"}
+        certified = {None: "no guarantee", True: "guarantee certified", False: "guarantee not certified"}
         yield f"profile {fit['profile']}"
         yield f"accept from probability {fit['tau_accept']:.3g}, refuse below {fit['tau_answer']:.3g}"
         yield certified[fit["certified"]]

@@ -188,10 +188,10 @@ def _tally_lines(tally: "ReplayTally", changes: "Changes", *, with_labels: bool)
         again = _accuracy(tally.counts["correct_after"], tally.counts["labeled_after"])
         yield f"accuracy of accepted answers: {before} recorded, {again} again"
         yield from _test_lines(tally)
-    if promised := tally.counts["promised"]:
-        yield f"promise: certified for the policy of {promised:,} of {total:,} decisions"
+    if guaranteed := tally.counts["guaranteed"]:
+        yield f"guarantee: certified for the policy of {guaranteed:,} of {total:,} decisions"
     elif changes.policy is not None and changes.policy.guarantee is not None:
-        yield "promise: none; what is different here was not certified"
+        yield "no guarantee: the changed policy was not certified"
     if inexact := tally.counts["inexact"]:
         yield (
             f"{inexact:,} rest on a recorded pass that answered feedback about another candidate than would "

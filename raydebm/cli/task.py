@@ -164,8 +164,8 @@ def _show_answers(
     file: Path,
     text_fields: Sequence[str],
 ) -> None:
-    """Print counts of all answers, and for the first ones the parsed answer, penalty and label. They are checked in a
-    child process with a time limit each, like the labels of a run."""
+    """Print counts of all answers, and for the first ones the parsed answer, penalty and label. A child
+    process checks them, each with a time limit, as in a run."""
     from raydebm.decision.reporter import DEADLINE_S
     from raydebm.generators.recorded import import_pool
     from raydebm.pipeline.checker import DeadlineChecker

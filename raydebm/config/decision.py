@@ -13,12 +13,12 @@ Profile = Literal["vote", "best_author", "energy", "energy_vote", "posterior"]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
-MOST_PASSES = 100
-"""Calibration walks every problem through all of them."""
+MAX_PASSES = 100
+"""Limit on passes: calibration follows every problem through all of them."""
 
 
 class PolicySettings(Section):
-    """Thresholds, passes and waves, with the same meaning and default wherever a policy is stated."""
+    """Thresholds, passes and waves, with the same meaning and default wherever a policy is set."""
 
     rule: Rule = "posterior"
     """``posterior``: thresholds on the probability that the answer is right, fitted on labelled problems.
@@ -26,25 +26,25 @@ class PolicySettings(Section):
     tau_accept: Probability = 0.9
     """Accept at or above this probability without a further pass; calibration may replace it."""
     tau_answer: Probability = 0.5
-    """After the last pass, abstain below this probability; at most ``tau_accept``. Calibration may replace it."""
+    """After the last pass, abstain below this probability, at most ``tau_accept``. Calibration may replace it."""
     tau_field: Probability = 0.9
     """Flag a field of a structured answer for review below this probability; calibration may replace it."""
     theta_sigma: NonNegative = 0.8
     """Accept up to this sigma (energy units) if no constraint is violated; calibration may replace it."""
     theta_abstain: NonNegative = 1.5
-    """After the last pass (``signal: equation``: after any), abstain above this sigma; above ``theta_sigma``.
-    Calibration may replace it."""
+    """After the last pass (``signal: equation``: after any), abstain above this sigma. Must be above
+    ``theta_sigma``; calibration may replace it."""
     signal: Signal = "selected"
     """Signal that is compared with the thresholds. ``selected``: sigma of the selected candidate; ``pool_mean``: mean
     sigma of the pool (Algorithm 1); both regenerate before they abstain. ``equation``: sigma of the selected candidate,
     abstaining at once above ``theta_abstain`` if no constraint is violated (Eq. 3)."""
-    max_passes: Annotated[int, Field(ge=1, le=MOST_PASSES)] = 2
+    max_passes: Annotated[int, Field(ge=1, le=MAX_PASSES)] = 2
     """Maximum number of passes; 1 never regenerates."""
     num_regenerate: SampleCount = 8
     """Candidates per later pass (N2 in the paper)."""
     fresh_share: Probability = 0.0
     """Share of a later pass's candidates that answer the first prompt again and see no feedback (0 in the paper). Weak
-    models repeat what they are shown: half of each is the safer choice for them (docs/log/second_pass.md)."""
+    models repeat the answer that they are shown, so 0.5 is safer for them (docs/log/second_pass.md)."""
     waves: Annotated[tuple[SampleCount, ...], Field(min_length=1)] | None = None
     """Sizes of the waves in which each pass is sampled; the last size repeats. A pass ends when the rest of it could
     hardly change the answer or make it certain (docs/decision.md). Default: the whole pass at once."""
@@ -72,13 +72,13 @@ class CostsConfig(Section):
 
     @property
     def answer_threshold(self) -> float:
-        """The probability from which an answer is worth giving: p - (1 - p) wrong >= -refusal."""
+        """The lowest probability p at which an answer is worth giving: p - (1 - p) wrong >= -refusal."""
         return min(max((self.wrong - self.refusal) / (1 + self.wrong), 0.0), 1.0)
 
     @property
     def accept_limit(self) -> float:
-        """The probability from which no further pass, which gains at most (1 - p) (1 + wrong), can pay for itself; at
-        least ``answer_threshold``."""
+        """The probability p above which a further pass cannot pay for itself: it gains at most (1 - p) (1 + wrong).
+        At least ``answer_threshold``."""
         return max(1 - self.pass_ / (1 + self.wrong), self.answer_threshold)
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
-from raydebm.config.section import MOST_SAMPLES, PathName, SampleCount, Section
+from raydebm.config.section import MAX_SAMPLES, PathName, SampleCount, Section
 from raydebm.errors import without_credentials
 
 OPENROUTER_URL = "https://openrouter.ai/api/v1"
@@ -24,7 +24,7 @@ class GeneratorBase(Section):
 
     name: PathName
     """Name in reports and records."""
-    num_samples: int | None = Field(None, ge=0, le=MOST_SAMPLES)
+    num_samples: int | None = Field(None, ge=0, le=MAX_SAMPLES)
     """Overrides generation.num_samples for this generator."""
     max_tokens: int | None = Field(None, ge=1)
     """Overrides generation.max_tokens for this generator."""

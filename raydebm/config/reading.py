@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
 from raydebm.config.recipe import Recipe
-from raydebm.config.section import Section, problems_in
+from raydebm.config.section import Section, faults_in
 from raydebm.config.studies import merged
 from raydebm.config.task import ENDINGS, with_definition
 from raydebm.errors import ConfigError, UnknownNameError
@@ -21,7 +21,7 @@ from raydebm.user_files import text_of, yaml_value
 BY_TASK = "by_task"
 """The key under which a recipe for several tasks has the settings that differ from task to task."""
 KnownTasks = Callable[[], Iterable[str]]
-"""Looks up the names of the known tasks, the user's own too: what this module does not know."""
+"""Function that returns the names of all tasks, including the user's. This module does not import the tasks."""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 
 
@@ -141,7 +141,7 @@ def _check_tasks(names: Iterable[str], known: KnownTasks | None) -> None:
 
 
 def _explain(error: ValidationError, where: str) -> str:
-    lines = [f"  {line}" for line in problems_in(error, root="recipe")]
+    lines = [f"  {line}" for line in faults_in(error, root="recipe")]
     return f"{where} is not a valid recipe:\n" + "\n".join(lines)
 
 
@@ -192,14 +192,14 @@ def with_recorded_answers(recipe: Recipe, pool: str) -> Recipe:
         pool: value for ``generators[].pool`` (docs/recorded_pools.md).
 
     Raises:
-        ConfigError: a part of the recipe needs generators that can be asked, such as ``confounding.swap``.
+        ConfigError: a part of the recipe needs generators that can sample, such as ``confounding.swap``.
     """
     recorded = [
         {"kind": "recorded", "model": generator.name, "pool": pool}
         | generator.model_dump(include={"name", "num_samples", "max_tokens", "logprobs"})
         for generator in recipe.generators
     ]
-    return changed_recipe(recipe, {"generators": recorded}, where=f"with answers of {pool!r} recipe {recipe.name!r}")
+    return changed_recipe(recipe, {"generators": recorded}, where=f"recipe {recipe.name!r} with answers of {pool!r}")
 
 
 def changed_recipe(recipe: Recipe, sections: Mapping[str, Any], *, where: str = "recipe") -> Recipe:

@@ -135,9 +135,8 @@ class Recipe(Section):
     def wants_out_of_bag(self) -> bool:
         """Whether the posterior should be fitted on training problems too, with out-of-bag scores.
 
-        Whether it is depends on the run as well (``RunDir.learns_out_of_bag``).
-
-        Later passes are sampled for validation problems only, so a policy of several passes is fitted on those.
+        The run may lack these scores (``RunDir.learns_out_of_bag``). Later passes are sampled for validation problems
+        only, so a policy of several passes is fitted on those.
         """
         has_one_pass = self.decision.max_passes == 1 or all(
             generator.kind == "recorded" for generator in self.generators

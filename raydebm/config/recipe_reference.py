@@ -11,13 +11,13 @@ from raydebm.config.recipe import Recipe
 
 _HEAD = """# Recipes
 
-A recipe is a YAML file that says everything about a run (`configs/` has examples). Only `name`, `task.name` and one
+A recipe is a YAML file that describes a run completely (`configs/` has examples). Only `name`, `task.name` and one
 generator must be given. Unknown keys are refused. `${VAR}` and `${VAR:-default}` are read from the environment. Any key
 can be set on the command line (`raydebm run --config recipe.yaml generation.num_samples=4`); `raydebm validate` shows a
-recipe with its defaults; null there is the task's default ([tasks.md](tasks.md)) or what this page says. Keys of
-endpoints are never part of a recipe: `api_key_env` names the environment variable. Where one recipe serves several
-tasks (`--task`), `by_task: {<task>: {<section>: {<key>: <value>}}}` has what differs for a task; the command line comes
-before it.
+recipe with its defaults, where null means the default of the task ([tasks.md](tasks.md)) or the one described below.
+API keys are never part of a recipe: `api_key_env` names the environment variable. If one recipe serves several tasks
+(`--task`), `by_task: {<task>: {<section>: {<key>: <value>}}}` has the values that differ for a task; the command line
+takes precedence over it.
 
 This page is the output of `raydebm reference`.
 """
@@ -31,7 +31,7 @@ def render() -> str:
 
 
 def page(schema: Schema, *, head: str, title: str) -> str:
-    """Render a table of the top level, then one per section, in the order in which they are named."""
+    """Render a table of the top level, then one per section, in the order in which they are referenced."""
     definitions: Mapping[str, Schema] = schema["$defs"]
     parts: list[str] = [head, f"## {title}\n", _table(schema)]
     for name in _reachable(schema, definitions):
@@ -108,7 +108,7 @@ def _value(default: Any) -> str:
     if default is None:
         return "none"
     if isinstance(default, Mapping):
-        return "see there" if default else "`{}`"
+        return "see its section" if default else "`{}`"
     text = json.dumps(default, ensure_ascii=False)
     return "see the code" if len(text) > 60 else f"`{text}`"
 

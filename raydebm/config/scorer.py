@@ -30,7 +30,7 @@ class AdapterConfig(Section):
     names of the backbone's modules, such as ``q_proj``."""
     dropout: float = Field(0.2, ge=0, lt=1)
     """Dropout on the input of the low-rank update."""
-    # Left out of what is written where it is the default, so that adapters trained before it was there stay current.
+    # The default is not written, so that adapters that were trained before this field existed stay current.
     layers: Layers = Field("all", exclude_if=lambda layers: layers == "all")
     """Blocks of the backbone to adapt: ``all`` (as in the paper), ``upper half``, ``upper quarter``, or their numbers,
     from 0 for the lowest, or from -1 for the highest. Blocks below the lowest one that any member adapts are computed

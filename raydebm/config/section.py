@@ -1,4 +1,4 @@
-"""The base classes of what users write, and pydantic's errors as text."""
+"""Base classes of recipe sections and task files, and pydantic's errors as text."""
 
 import ast
 import inspect
@@ -18,12 +18,12 @@ def _stays_below(name: str) -> str:
 
 
 FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-"""A name that a folder or file gets unchanged."""
+"""A name that is used unchanged for a folder or file."""
 PathName = Annotated[str, AfterValidator(_stays_below)]
-"""A name of any characters that is a path below a folder."""
-MOST_SAMPLES = 100_000
-"""Limit that catches typing errors: a plan counts its requests one by one, and would not end."""
-SampleCount = Annotated[int, Field(ge=1, le=MOST_SAMPLES)]
+"""A relative path that stays below its folder."""
+MAX_SAMPLES = 100_000
+"""Limit that catches typing errors. Planning more requests would take too long."""
+SampleCount = Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
 Device = Annotated[str, Field(pattern=r"^(auto|(cpu|cuda|mps|xpu|hpu|npu|xla|mtia)(:\d+)?)$")]
 """``auto``, or a device by torch's name."""
 
@@ -59,7 +59,7 @@ def field_docs(model: type[BaseModel]) -> dict[str, str]:
     return {name: text for name, text in docs.items() if name in model.model_fields}
 
 
-def problems_in(error: ValidationError, *, root: str) -> Iterator[str]:
+def faults_in(error: ValidationError, *, root: str) -> Iterator[str]:
     """One line per fault: its path, the message, and the value, without passwords in addresses.
 
     Args:

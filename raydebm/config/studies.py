@@ -1,5 +1,5 @@
-"""Recipe sections ``variants`` and ``confounding``: further scorers on the candidates and labels of one run, and what a
-scorer's confounding is measured and repaired with."""
+"""Recipe sections ``variants`` and ``confounding``: further scorers on the candidates and labels of one run, and the
+settings of the confounding report and the repair."""
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -124,7 +124,7 @@ def check_rewriters(generators: Sequence[GeneratorConfig]) -> None:
     """
     if all(generator.kind == "recorded" for generator in generators):
         raise ValueError(
-            "confounding.swap: recorded generators cannot be asked to rewrite; give confounding.rewriter, a "
+            "confounding.swap: recorded generators cannot rewrite; give confounding.rewriter, a "
             "generator that can (kind: openai, transformers or vllm)"
         )
     for generator in generators:

@@ -15,7 +15,7 @@ class SplitSource(Section):
     """Source of the problems of one split."""
 
     split: Literal["train", "test"]
-    """Part of the source, by the task's own name."""
+    """Part of the source to read."""
     source: str | None = None
     """A file, a folder, or a form that the task documents. Default: the task's (a hub data set, or its own puzzle
     generator)."""
@@ -66,7 +66,7 @@ def read_task_file(path: str | Path) -> dict[str, Any]:
     """The tree of a task file, with ``folder``, in which its data files are looked up.
 
     Raises:
-        ConfigError: the file is missing, is not YAML, has no name, or holds what JSON does not have (dates).
+        ConfigError: the file is missing, is not YAML, has no name, or contains values that JSON does not have (dates).
     """
     missing = f" (looked up from {str(Path.cwd())!r}); `raydebm task new NAME` writes one"
     tree = yaml_value(text_of(path, what="task file", missing=missing), where=f"task file {str(path)!r}")
@@ -83,7 +83,7 @@ def with_definition(tree: dict[str, Any]) -> dict[str, Any]:
     """A recipe's tree with a task file's content in place of its path. Paths are relative to the working directory.
 
     Raises:
-        ConfigError: see ``read_task_file``; also when there is a definition already.
+        ConfigError: see ``read_task_file``; or the recipe has a definition already.
     """
     task = tree.get("task")
     if not isinstance(task, dict) or not str(task.get("name")).endswith(ENDINGS):

@@ -7,8 +7,8 @@ value of a candidate that lacks the field is "missing". The log-odds that a valu
 
 ===========  ==========================================================================================
 ``answers``  log-odds of p_v = sum of P(answer) over the answers with the value + P(none of them) s_v, with s_v =
-             (n_v + 1/2) / (N + 1) and n_v of N candidates having the value: where no answer is right as a whole, a
-             value is assumed right as often as candidates have it
+             (n_v + 1/2) / (N + 1), where n_v of N candidates have the value. If no answer is right as a whole, the
+             probability of a value is its share s_v of the candidates
 ``votes``    log-odds of s_v
 ``skill``    sum over authors of f logit q, with f the share of the author's candidates that have the value, and q the
              author's share of right fields of this kind
@@ -19,7 +19,7 @@ value of a candidate that lacks the field is "missing". The log-odds that a valu
 Without a fitted model only ``answers`` counts, with weight 1: the marginal p_v, which needs no labels of fields.
 ``calibration.field_fit`` fits the others.
 
-Does not know: gold, files, Ray, HTTP.
+Independent of: gold, files, Ray, HTTP.
 """
 
 import json
@@ -55,7 +55,7 @@ class FieldModel(BaseModel):
     kinds: dict[str, float] = {}
     """Bias by kind of field (``kind_of_field``); 0 for the others."""
     skills: dict[str, dict[str, float]] = {}
-    """Log-odds that a field is right, by author and kind of field; under an empty name over all kinds."""
+    """Log-odds that a field is right, by author and kind of field. The empty name is for all kinds together."""
 
     def skill(self, author: str, kind: str) -> float:
         """Log-odds that a field of this kind is right, with the author's overall value, then 0, as defaults."""
@@ -77,7 +77,7 @@ UNFITTED = FieldModel(weights={"answers": 1.0})
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FieldEvidence:
-    """Evidence for every value of every field of a pool: F fields, R values of all of them, A distinct answers."""
+    """Evidence for every value of every field of a pool: F fields, R values in all, A distinct answers, G authors."""
 
     paths: list[str]
     rows: Ints
@@ -90,25 +90,25 @@ class FieldEvidence:
     count: Ints
     """Number of candidates with the value, shape (R,)."""
     authors: list[str]
-    voice: Floats
+    author_share: Floats
     """Share of each author's candidates that have the value, shape (R, G)."""
-    plain: Floats
-    """Terms but ``skill``, in their order, shape (R, 4)."""
+    other_terms: Floats
+    """All terms except ``skill``, in their order, shape (R, 4)."""
 
     def features(self, skills: Floats) -> Floats:
         """All terms, shape (R, 5), given the log-odds of each author at each row's kind of field, shape (R, G)."""
-        return terms_of(self.plain, self.voice, skills)
+        return terms_of(self.other_terms, self.author_share, skills)
 
 
-def terms_of(plain: Floats, voice: Floats, skills: Floats) -> Floats:
-    """All terms in their order, from ``FieldEvidence.plain``, ``FieldEvidence.voice`` and the authors' log-odds."""
-    return np.insert(plain, TERMS.index("skill"), (voice * skills).sum(axis=1), axis=1)
+def terms_of(other_terms: Floats, author_share: Floats, skills: Floats) -> Floats:
+    """Put the term ``skill`` in its place among the others. Arguments as in ``FieldEvidence``."""
+    return np.insert(other_terms, TERMS.index("skill"), (author_share * skills).sum(axis=1), axis=1)
 
 
 def field_evidence(
     pool: Sequence[ScoredCandidate], shares: Mapping[str, float] | None, reference: Reference
 ) -> FieldEvidence | None:
-    """Measure the evidence of a pool, or return None if no answer has fields, or all of them too many.
+    """Measure the evidence of a pool. None if no answer has fields, or if there are too many of them.
 
     Args:
         pool: candidates of one problem.
@@ -157,7 +157,7 @@ def field_evidence(
     written = np.array([[name == author for author in authors] for name in names], dtype=np.float64)
     by_answer = np.zeros((num_answers, len(authors)))
     np.add.at(by_answer, answer, written / written.sum(axis=0))
-    plain = np.column_stack(
+    other_terms = np.column_stack(
         [
             np.log(marginal) - np.log1p(-marginal),
             np.log((votes + 0.5) / (total - votes + 0.5)),
@@ -173,8 +173,8 @@ def field_evidence(
         values=values,
         count=votes.astype(np.intp),
         authors=authors,
-        voice=np.column_stack([summed(column) for column in by_answer.T]),
-        plain=plain,
+        author_share=np.column_stack([summed(column) for column in by_answer.T]),
+        other_terms=other_terms,
     )
 
 
@@ -223,7 +223,7 @@ def field_beliefs(
     reference: Reference,
     model: FieldModel = UNFITTED,
 ) -> tuple[FieldBelief, ...]:
-    """Fields of the selected answer, with those that only other candidates have; empty without a selection.
+    """Fields of the selected answer and of the other candidates' answers. Empty without a selection.
 
     Args:
         pool: candidates of one problem.

@@ -40,7 +40,7 @@ async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
     later pass fails or a limit forbids it, the decision is made from the earlier candidates and the reason states it.
 
     Args:
-        parts: source, checker and scorer. The source observes the deadline's ``draw_until_s``.
+        parts: source, checker and scorer. The source observes the deadline's ``sample_until_s``.
         policy: thresholds, passes, and the budget of candidates. A spent budget allows no further pass.
 
     Raises:

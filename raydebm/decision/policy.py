@@ -28,7 +28,7 @@ is right (``posterior``), and the profile defines the selection (``profiles``):
 4. else abstain when p < ``tau_answer``, or when nothing can be selected;
 5. else accept.
 
-A policy also has the limits of one request (candidates, time, money). They end the sampling, not the deciding.
+A policy also has the limits of one request (candidates, time, money). They end only the sampling.
 
 With ``waves`` a pass is sampled in waves. It ends when, according to ``waves.PassRule``, the remaining samples are
 unlikely to change the answer, or unlikely to make it certain.
@@ -42,7 +42,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, PlainSerial
 
 from raydebm.config import DecisionConfig, GeneratorConfig, OpenAIGenerator
 from raydebm.config.decision import Count, NonNegative, PolicySettings, Probability, Profile, Rule
-from raydebm.config.section import problems_in
+from raydebm.config.section import faults_in
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.fields import FieldModel
 from raydebm.errors import ConfigError
@@ -50,7 +50,7 @@ from raydebm.identity import content_id
 from raydebm.tasks.base import TaskDefaults
 
 LIMITS = ("budget", "deadline_ms", "max_usd")
-"""Fields that limit one request. They end the sampling, not the deciding."""
+"""Fields that limit the sampling of one request."""
 FITTED = {"posterior", "prices", "guarantee", "tau_settled", "fields", "field_guarantee"}
 """Fields that are set by calibration only."""
 
@@ -150,7 +150,7 @@ class Policy(PolicySettings):
         settled = self.tau_accept if self.tau_settled is None else self.tau_settled
         return self.replaced(tau_accept=1.0, tau_settled=settled)
 
-    def without_promise(self, reason: str) -> "Policy":
+    def without_guarantee(self, reason: str) -> "Policy":
         """The policy with its guarantees marked as void. A guarantee that is already void keeps its reason."""
         void = {
             name: {**guarantee, "certified": False, "reason": reason}
@@ -193,7 +193,7 @@ class Policy(PolicySettings):
             return other._with_other_fields()
         if not changed:
             return other
-        return other.without_promise(f"the request changed {', '.join(sorted(changed)).replace('lambda_', 'lambda')}")
+        return other.without_guarantee(f"the request changed {', '.join(sorted(changed)).replace('lambda_', 'lambda')}")
 
     def _with_other_fields(self) -> "Policy":
         """The policy after a change of ``tau_field``, which only the guarantee on fields depends on."""
@@ -224,7 +224,7 @@ def _problems(error: ValidationError) -> Sequence[str]:
     """Validation errors in words. Unknown keys are listed with the known ones."""
     unknown = [str(problem["loc"][-1]) for problem in error.errors() if problem["type"] == "extra_forbidden"]
     if not unknown:
-        return list(problems_in(error, root="decision"))
+        return list(faults_in(error, root="decision"))
     known = [field.alias or name for name, field in Policy.model_fields.items() if not field.exclude]
     return [f"unknown key(s) {', '.join(sorted(unknown))}; known: {', '.join(known)}"]
 
@@ -256,10 +256,10 @@ def policy_of(
         generator.name: generator.usd_per_million_completion_tokens if isinstance(generator, OpenAIGenerator) else 0.0
         for generator in generators
     }
-    stated = config.model_dump(include=PolicySettings.model_fields.keys() - {"rule"})
+    settings = config.model_dump(include=PolicySettings.model_fields.keys() - {"rule"})
     return Policy.model_validate(
         {
-            **stated,
+            **settings,
             "lambda": task_defaults.lambda_ if config.lambda_ is None else config.lambda_,
             "prices": {name: price for name, price in prices.items() if price is not None},
         }

@@ -2,7 +2,7 @@
 
 In:   the pool of one decision with its passes, a policy, optionally a budget or new energies.
 Out:  the decision under these settings, and whether it is exact.
-Does not know: files, models, upstream endpoints. Nothing is sampled.
+Independent of: files, models, upstream endpoints. Nothing is sampled.
 
 A later pass was sampled with feedback about the best candidate at that time. If the new policy would also sample again,
 but about another candidate, the recorded pass is used in place of the new one and ``exact`` is False. If the new policy

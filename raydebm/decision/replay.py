@@ -56,7 +56,7 @@ class Recording:
 
     @property
     def missing(self) -> list[GenerationRequest]:
-        """Needed requests that are not in the record, each once, in order of need."""
+        """Needed requests that are not in the record, each once, in the order in which they were needed."""
         return list(self._missing.values())
 
     async def generate(

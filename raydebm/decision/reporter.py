@@ -5,7 +5,7 @@ A check that never ends must fail its own candidate and no other. Python cannot 
 work concurrently.
 
 The protocol is JSON lines: ``{"task", "problem", "candidate", "deadline_s"}`` rows in, where ``task`` is the recipe's
-section or null, and ``{"report"}`` rows out. A child checks for any number of tasks. Does not know: gold.
+section or null, and ``{"report"}`` rows out. A child checks for any number of tasks. Independent of: gold.
 """
 
 import json
@@ -37,14 +37,14 @@ START_S = 60.0
 class Reporter:
     """Concurrent checker of candidates, each within a time limit. Thread-safe."""
 
-    def __init__(self, *, deadline_s: float, most: int | None = None) -> None:
+    def __init__(self, *, deadline_s: float, max_children: int | None = None) -> None:
         """Args:
-        deadline_s: time limit per candidate in seconds, without waiting.
-        most: maximum number of children. Default: one per usable CPU.
+        deadline_s: time limit per candidate in seconds, from the start of its check.
+        max_children: maximum number of children. Default: one per usable CPU.
         """
         self._deadline_s = deadline_s
-        self.most = most or usable_cpus()
-        self._threads = ThreadPoolExecutor(self.most, thread_name_prefix="raydebm-checks")
+        self.max_children = max_children or usable_cpus()
+        self._threads = ThreadPoolExecutor(self.max_children, thread_name_prefix="raydebm-checks")
         self._own = threading.local()
         self._children: list[LastingChild] = []
 

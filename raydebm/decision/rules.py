@@ -243,7 +243,7 @@ def _unscored(pool: Sequence[ScoredCandidate]) -> str:
 
 
 def _silent(pool: Sequence[ScoredCandidate]) -> str:
-    """Names of the generators none of whose candidates came; empty if none came at all, which the reason says."""
+    """Names of the generators without any candidate. Empty if no candidate came at all: the reason then says so."""
     written = {scored.candidate.generator for scored in pool if scored.candidate.text is not None}
     silent = sorted({scored.candidate.generator for scored in pool} - written)
     return f"; nothing came from {', '.join(silent)}" if silent and written else ""

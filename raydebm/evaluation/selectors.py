@@ -49,10 +49,10 @@ class Selector:
     """Whether it chooses among the samples at temperature 0, which are not part of the pool. ``weights`` is then called
     with ``PoolTable.greedy``."""
     energies: float = 0.0
-    """Share of the ensemble that scores every candidate for this selector, for its cost: 1 if it reads mu, sigma or E,
-    1 / K if it reads one adapter of K."""
+    """Share of the ensemble that the selector needs, which determines its cost: 1 if it reads mu, sigma or E, 1 / K if
+    it reads one adapter of K."""
     scores: tuple[str, ...] = ()
-    """Outside scorers (``PoolTable.scores``) that score every candidate for this selector, for its cost."""
+    """Outside scorers (``PoolTable.scores``) that the selector needs, which determine its cost."""
 
     def choices(self, pools: PoolTable) -> tuple[PoolTable, Floats]:
         """Candidates to choose from, and the probability of each."""

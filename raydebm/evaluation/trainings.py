@@ -1,8 +1,8 @@
 """Summary of several trainings of one recipe, by seeds and by folds.
 
-In:   results of every selector, and the posterior's confidence, of each training, on each of its test problems.
-Out:  one row per selector. The interval is the variation over problems, the standard deviation over
-      seeds that over trainings, and the standard deviation over folds includes both.
+In:   results of every selector and the posterior's confidence, for each training and each of its test problems.
+Out:  one row per selector. The interval shows the variation over problems, the standard deviation over seeds the
+      variation over trainings, and the standard deviation over folds both.
 
 With folds every problem is tested once per seed, by a training that did not see it. Selectors are joined by
 name. Confidences are those of each problem's own training.
@@ -23,13 +23,13 @@ from raydebm.evaluation.certainty.signals import SignalRow
 from raydebm.evaluation.report.document import (
     Cell,
     Chapter,
-    Plate,
     ReportDocument,
+    ReportFigure,
     Table,
     decimal,
     number,
-    plate_of,
     points,
+    report_figure,
     table_of,
 )
 from raydebm.evaluation.report.evaluation_tables import (
@@ -289,8 +289,7 @@ def _of_decision(field: str) -> Callable[[Training], Floats | None]:
 
 
 def write_summary(summary: TrainingSummary, run: RunDir, *, command: str) -> str:
-    """Write folds.json, report.md and report.html below ``<run>/folds/``; without folds, seeds.json and the others
-    below ``<run>/seeds/``.
+    """Write report.md, report.html and folds.json to ``<run>/folds/``; without folds, seeds.json to ``<run>/seeds/``.
 
     Returns:
         The page's address.
@@ -308,7 +307,7 @@ def document(summary: TrainingSummary, *, command: str) -> ReportDocument:
         summary=(in_words(summary),),
         chapters=(
             Chapter(title="Tables", tables=tuple(training_tables(summary))),
-            Chapter(title="Figures", plates=tuple(_plates(summary))),
+            Chapter(title="Figures", figures=tuple(_figures(summary))),
         ),
         provenance={
             "command": command,
@@ -353,9 +352,9 @@ def selector_table(summary: TrainingSummary) -> Table:
     caption = (
         f"{summary.num_problems} problems, means over seeds {', '.join(map(str, summary.seeds))}"
         + (f", each tested once by a training on other folds ({len(summary.folds)} folds)" if summary.folds else "")
-        + ". The interval resamples problems; a standard deviation over seeds is zero for rules that use no training, "
-        "and one over folds holds other problems and another training. Gap closed: 0 is random choice, 100 the oracle. "
-        f"{PAPER_RULE} minus it: {'violation avoided' if continuous else 'percentage points'}, paired by problem."
+        + ". The interval resamples problems. The standard deviation over seeds is zero for rules that use no "
+        "training; the one over folds includes the change of problems. Gap closed: 0 is random choice, 100 the oracle. "
+        f"{PAPER_RULE} minus this: {'violation avoided' if continuous else 'percentage points'}, paired by problem."
     )
     spreads: dict[str, Callable[[TrainingRow], Cell]] = {}
     if len(summary.seeds) > 1:
@@ -379,7 +378,7 @@ def selector_table(summary: TrainingSummary) -> Table:
             **worth,
             **spreads,
             "gap closed %": lambda row: row.gap_closed,
-            f"{PAPER_RULE} minus it": minus,
+            f"{PAPER_RULE} minus this": minus,
             "n": lambda row: (row.mean_violation if continuous else row.pass_at_1).n,
         },
         emphasised=lambda row: row.name == _used(summary),
@@ -435,7 +434,7 @@ def _decision_table(summary: TrainingSummary) -> Table:
     what = "1 - violation" if summary.is_continuous else "correct"
     return table_of(
         "Confidence in the chosen profile's selections",
-        "The posterior's confidence in its selection, each problem by the training that tested it; a row per seed.",
+        "The confidence in each problem is that of the training that tested it. One row per seed.",
         summary.decision,
         {
             "signal": lambda row: row.name,
@@ -447,13 +446,13 @@ def _decision_table(summary: TrainingSummary) -> Table:
     )
 
 
-def _plates(summary: TrainingSummary) -> list[Plate]:
+def _figures(summary: TrainingSummary) -> list[ReportFigure]:
     drawn = [row for row in summary.confidence if row.bins]
     if not drawn:
         return []
     caption = (
         "Share of correct selections, or 1 - violation, against the mean confidence, in ten bins that hold equally "
-        "many problems; lines: 95 % intervals. Points on the dashed diagonal mean that the confidence can be taken at "
-        "its word."
+        "many problems; lines: 95 % intervals. Points on the dashed diagonal mean that the confidence is well "
+        "calibrated."
     )
-    return [plate_of(reliability_figure(drawn, ()), "Reliability of confidence", caption)]
+    return [report_figure(reliability_figure(drawn, ()), "Reliability of confidence", caption)]

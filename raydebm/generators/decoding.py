@@ -7,7 +7,7 @@ key-value cache grows in place.
 
 Shape letters: B rows still decoding, V vocabulary, T positions.
 
-Does not know: text, chat, requests.
+Independent of: text, chat, requests.
 """
 
 import inspect

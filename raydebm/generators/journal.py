@@ -1,11 +1,11 @@
 """The request journal: every answer is stored on arrival, so that no completion is paid for twice.
 
 ``<folder>/<time_ns>-<pid>-<n>.jsonl``: one writer per file, one unbuffered line per answer, read completely at start.
-Answers stay on disk, found by an index. A torn line (the writer was killed, the disk was full) is dropped, and the next
-one begins after a line break. Only answers with text are kept: a failed request is asked again. Costs of failed
-requests have their own lines, so that a rerun's budget includes them.
+Answers stay on disk, found by an index. An incomplete line (the writer was killed, the disk was full) is dropped, and
+the next one begins after a line break. Only answers with text are stored: a failed request is sent again. Costs of
+failed requests have their own lines, so that a rerun's budget includes them.
 
-Does not know: endpoints, Ray. The folder is on a file system that can append; on a cluster every generating process
+Independent of: endpoints, Ray. The folder is on a file system that can append; on a cluster every generating process
 must see the same one.
 """
 
@@ -54,8 +54,8 @@ class Journal:
         self.read_usd = 0.0
         """Spending of earlier runs and other processes: known costs of answers and failed requests."""
         self._file: int | None = None
-        self._ends_torn = False
-        """Whether this journal's own file ends with a torn line."""
+        self._ends_incomplete = False
+        """Whether this journal's own file ends with an incomplete line."""
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -108,17 +108,17 @@ class Journal:
     def _write(self, row: Mapping[str, Any]) -> int:
         """Append a line; returns its start. Never truncates, because other processes may be reading."""
         line = canonical_json(row).encode("utf-8", errors="surrogatepass") + b"\n"
-        break_before = b"\n" if self._ends_torn else b""
+        break_before = b"\n" if self._ends_incomplete else b""
         if self._file is None:
             path = self._folder / self._own_name
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         start = self._offsets[self._own_name] + len(break_before)
         written = os.write(self._file, break_before + line)
         self._offsets[self._own_name] += written
-        if written != len(break_before) + len(line):  # a full disk writes part of a line: the reader drops it as torn
-            self._ends_torn = written > len(break_before) or (self._ends_torn and not written)
+        if written != len(break_before) + len(line):  # a full disk writes part of a line: the reader drops it
+            self._ends_incomplete = written > len(break_before) or (self._ends_incomplete and not written)
             raise OSError(f"journal {self._folder}: wrote {written} of {len(line)} bytes; is the disk full?")
-        self._ends_torn = False
+        self._ends_incomplete = False
         return start
 
     def catch_up(self) -> None:
@@ -143,7 +143,7 @@ class Journal:
         with (self._folder / name).open("rb") as lines:
             lines.seek(self._offsets[name])
             for line in lines:
-                if not line.endswith(b"\n"):  # torn, or still being written
+                if not line.endswith(b"\n"):  # incomplete, or still being written
                     break
                 self._take(line, number)
                 self._offsets[name] += len(line)

@@ -2,7 +2,7 @@
 
 In:   raydebm's candidate Parquet, or JSON lines (plain or gzip); a folder means its ``candidates.parquet``.
 Out:  one entry per problem, model and sample, with thinking separated from the answer as in a reply.
-Does not know: problems.
+Independent of: problems.
 """
 
 import json
@@ -34,7 +34,7 @@ passes once per chat."""
 Pool = tuple[Entries, set[str]]
 """The entries of the requested models, and the names of all models in the file."""
 
-_Draw = tuple[str, int, str]
+_Sample = tuple[str, int, str]
 """Sort key of a model's samples: run, sample, and the sample as text if it is not an integer."""
 
 TEXT_FIELDS = ("text",)
@@ -107,40 +107,40 @@ def _read_parquet(path: Path) -> Pool:
 
 def _read_json_lines(path: Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
     entries, known = _entries(path, text_fields, models)
-    sample_of = _sample_indices((model, draw) for _, model, draw in entries)
+    sample_of = _sample_indices((model, sample) for _, model, sample in entries)
     found = []
-    for (problem_id, model, draw), (text, error) in entries.items():
+    for (problem_id, model, sample), (text, error) in entries.items():
         candidate = Candidate(
-            candidate_id=content_id("recorded", task, problem_id, model, list(draw), text),
+            candidate_id=content_id("recorded", task, problem_id, model, list(sample), text),
             task=task,
             problem_id=problem_id,
             generator=model,
             text=text,
             error=error,
-            sample_index=sample_of[model, draw],
+            sample_index=sample_of[model, sample],
         )
         found.append((problem_id, model, (1, candidate.sample_index, 0), candidate))
     return found, known
 
 
-def _sample_indices(drawn: Iterable[tuple[str, _Draw]]) -> dict[tuple[str, _Draw], int]:
+def _sample_indices(samples: Iterable[tuple[str, _Sample]]) -> dict[tuple[str, _Sample], int]:
     """A sample index for every sample of every model, the same for all problems.
 
     Plain sample numbers are kept; named runs or samples are counted in the order of their names.
     """
-    draws: dict[str, set[_Draw]] = {}
-    for model, draw in drawn:
-        draws.setdefault(model, set()).add(draw)
-    indices: dict[tuple[str, _Draw], int] = {}
-    for model, of_model in draws.items():
-        plain = not any(run or name for run, _, name in of_model)
-        for count, draw in enumerate(sorted(of_model)):
-            indices[model, draw] = draw[1] if plain else count
+    by_model: dict[str, set[_Sample]] = {}
+    for model, sample in samples:
+        by_model.setdefault(model, set()).add(sample)
+    indices: dict[tuple[str, _Sample], int] = {}
+    for model, own in by_model.items():
+        is_plain = not any(run or name for run, _, name in own)
+        for count, sample in enumerate(sorted(own)):
+            indices[model, sample] = sample[1] if is_plain else count
     return indices
 
 
-_Texts = dict[tuple[str, str, _Draw], tuple[str | None, str | None]]
-"""Text and error by problem, model and draw."""
+_Texts = dict[tuple[str, str, _Sample], tuple[str | None, str | None]]
+"""Text and error by problem, model and sample."""
 
 
 def _entries(path: Path, text_fields: Sequence[str], models: Sequence[str] | None) -> tuple[_Texts, set[str]]:
@@ -161,12 +161,12 @@ def _entries(path: Path, text_fields: Sequence[str], models: Sequence[str] | Non
         known.add(row["model"])
         if models is not None and row["model"] not in models:
             continue
-        problem_id, model, draw = row["problem_id"], row["model"], _draw(row)
-        if draw[1] == _UNNUMBERED:
-            draw = ("", unnumbered[problem_id, model], "")
+        problem_id, model, sample = row["problem_id"], row["model"], _sample_of(row)
+        if sample[1] == _UNNUMBERED:
+            sample = ("", unnumbered[problem_id, model], "")
             unnumbered[problem_id, model] += 1
-        repeated += (problem_id, model, draw) in entries
-        entries.setdefault((problem_id, model, draw), _answer(row, text_fields))
+        repeated += (problem_id, model, sample) in entries
+        entries.setdefault((problem_id, model, sample), _answer(row, text_fields))
     if not known:
         first = f"; the first bad line is {bad[0]}" if bad else ""
         raise TaskDataError(
@@ -194,7 +194,7 @@ def _row(line: str) -> dict[str, Any]:
             raise ValueError(f"field {name!r} must be a non-empty text, got {row.get(name)!r}")
         row[name] = well_formed(row[name])
     if row.get("pass_index", 1) != 1:
-        raise ValueError(f"replies of later passes are read from Parquet alone, got pass {row['pass_index']!r}")
+        raise ValueError(f"replies of later passes are read only from Parquet, got pass {row['pass_index']!r}")
     return row
 
 
@@ -214,7 +214,7 @@ def _text(value: Any) -> str | None:
     return well_formed(value) if isinstance(value, str) else None
 
 
-def _draw(row: Mapping[str, Any]) -> _Draw:
+def _sample_of(row: Mapping[str, Any]) -> _Sample:
     run = "" if row.get("run") is None else well_formed(str(row["run"]))
     sample = row.get("sample")
     if sample is None:

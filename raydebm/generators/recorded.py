@@ -25,7 +25,7 @@ from raydebm.records import Candidate, GenerationRequest, Problem
 def import_pool(
     path: str | Path, *, task: str, problems: Iterable[Problem], text_fields: Sequence[str] = TEXT_FIELDS
 ) -> list[Candidate]:
-    """The recorded candidates of the given problems: by problem, then model, then sample.
+    """The recorded candidates of the given problems, sorted by problem, model and sample.
 
     Lines of other problems are skipped. A line with a problem and a model but without usable text becomes a candidate
     with ``error``. Lines with neither are counted in a warning. Of several lines for the same problem, model and sample
@@ -35,7 +35,7 @@ def import_pool(
         TaskDataError: the file is missing, unreadable, or has no usable line.
         PoolError: the file has no answer for any of the problems.
     """
-    own_ids = _joinable(problems)
+    own_ids = _run_ids(problems)
     place = {problem_id: number for number, problem_id in enumerate(dict.fromkeys(own_ids.values()))}
     entries, _ = read_pool_file(path, task, text_fields, None)
     found = [
@@ -54,9 +54,9 @@ def import_pool(
 class PoolGenerator:
     """Generator that replays one model of a pool file.
 
-    A request is answered by the recording of its problem, pass and sample index, in a later pass only by one for the
-    same chat; without a recording the candidate has ``error``. Replies have the request's identity and sampling
-    settings, whatever the recording's. A greedy request is answered only by a recording that is known to be greedy.
+    A request is answered by the recording of its problem, pass and sample index. In a later pass the recording must
+    also be for the same chat. Without a recording the candidate has ``error``. Replies have the identity and sampling
+    settings of the request, not of the recording. A greedy request needs a greedy recording.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class PoolGenerator:
         """
         self.name, self.path = config.name, config.pool
         self._model, self._keeps_logprobs = config.model, config.logprobs
-        self._source_ids = {problem_id: source_id for source_id, problem_id in _joinable(problems).items()}
+        self._source_ids = {problem_id: source_id for source_id, problem_id in _run_ids(problems).items()}
         entries, known = read_pool_file(config.pool, "", config.text_fields, (config.model,)) if pool is None else pool
         if config.model not in known:
             raise UnknownNameError("model of the recorded pool", config.model, known)
@@ -104,7 +104,7 @@ class PoolGenerator:
         """The recorded answer to one request, or a candidate with ``error``."""
         recorded = self._find(request)
         if recorded is None:
-            return unanswered(request, self.why_not(request))
+            return unanswered(request, self.missing_reason(request))
         if recorded.text is None:
             return unanswered(request, recorded.error or "recorded without text")
         return answered(
@@ -116,7 +116,7 @@ class PoolGenerator:
             logprobs=self._logprobs(recorded),
         )
 
-    def why_not(self, request: GenerationRequest) -> str:
+    def missing_reason(self, request: GenerationRequest) -> str:
         """Reason why the request has no recorded answer."""
         # Problem, pass and sample are in the row; without them equal reasons can be counted.
         has = "an" if self._candidates(request) else "no greedy" if request.sampling.is_greedy else "no"
@@ -131,9 +131,9 @@ class PoolGenerator:
 
     def _candidates(self, request: GenerationRequest) -> list[Candidate]:
         """All recordings of the request's problem, pass and sample, for any chat."""
-        draw = (request.sampling.is_greedy, request.pass_index, request.sample_index)
+        sample = (request.sampling.is_greedy, request.pass_index, request.sample_index)
         ids = dict.fromkeys((request.problem_id, self._source_ids.get(request.problem_id, request.problem_id)))
-        return [candidate for problem_id in ids for candidate in self._recorded.get((problem_id, *draw), ())]
+        return [candidate for problem_id in ids for candidate in self._recorded.get((problem_id, *sample), ())]
 
     def _find(self, request: GenerationRequest) -> Candidate | None:
         for candidate in self._candidates(request):
@@ -163,8 +163,8 @@ def recorded_generators(configs: Iterable[GeneratorConfig], *, problems: Iterabl
             yield PoolGenerator(config, problems=problems, pool=(of_model.get(config.model, ()), known))
 
 
-def _joinable(problems: Iterable[Problem]) -> dict[str, str]:
-    """The run's problem id by every id that a file may use; the source's own ids have the lowest priority."""
+def _run_ids(problems: Iterable[Problem]) -> dict[str, str]:
+    """The run's problem id by every id that a file may use for it."""
     ids: dict[str, str] = {}
     for problem in problems:
         ids[problem.problem_id] = problem.problem_id

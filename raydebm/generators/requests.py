@@ -1,6 +1,6 @@
 """The interface of all generators; requests to them: their construction, answers and estimated costs.
 
-Does not know: endpoints, models, Ray.
+Independent of: endpoints, models, Ray.
 """
 
 import math
@@ -279,16 +279,16 @@ class PassRequests:
     """Fields of ``Sampling`` to override. ``max_tokens`` can only be lowered: longer candidates cost more."""
 
     @property
-    def asked(self) -> list[GeneratorConfig]:
+    def configs(self) -> list[GeneratorConfig]:
         """The generators of the first pass."""
         chosen = self.generators
         return [config for config in self.recipe.generators if chosen is None or config.name in chosen]
 
     @property
     def regenerator(self) -> GeneratorConfig:
-        """The generator of later passes: the recipe's choice if it is among those asked, else the first of them."""
+        """The generator of later passes: the recipe's choice if it is one of ``configs``, else the first of them."""
         wanted = self.recipe.decision.regenerate_with
-        return next((config for config in self.asked if config.name == wanted), self.asked[0])
+        return next((config for config in self.configs if config.name == wanted), self.configs[0])
 
     @property
     def waves(self) -> tuple[int, ...] | None:
@@ -307,7 +307,7 @@ class PassRequests:
                 "be right, so votes do not show when to stop; all candidates are sampled at once",
             )
         count = sum(
-            (self.recipe.generation.num_samples if g.num_samples is None else g.num_samples) > 0 for g in self.asked
+            (self.recipe.generation.num_samples if g.num_samples is None else g.num_samples) > 0 for g in self.configs
         )
         if wanted[0] >= count:
             return ()
@@ -320,7 +320,7 @@ class PassRequests:
         """Requests of the first pass; with ``greedy`` also one greedy request per generator that can answer it."""
         messages, default = self.task.messages(problem), self.recipe.generation.num_samples
         requests: list[GenerationRequest] = []
-        for config in self.asked:
+        for config in self.configs:
             own = default if config.num_samples is None else config.num_samples
             num_samples = own if self.num_samples is None else self.num_samples
             requests += self._make(problem, messages, config, num_samples=num_samples)

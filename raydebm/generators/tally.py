@@ -1,6 +1,6 @@
 """Counts of generated candidates, with a check that enough succeeded.
 
-Does not know: Ray, files.
+Independent of: Ray, files.
 """
 
 from collections import Counter
@@ -149,11 +149,11 @@ def check_enough(summary: GenerationSummary, *, max_failed_frac: float, journal:
     )
 
 
-MOST_TEXTS = 1000
+MAX_TEXTS = 1000
 
 
 class CommonTexts:
-    """Exact counts of the first ``MOST_TEXTS`` distinct texts; others are ignored. Enough for reasons of failures:
+    """Exact counts of the first ``MAX_TEXTS`` distinct texts; others are ignored. Enough for reasons of failures:
     either there are few, or each names its row and none is common."""
 
     def __init__(self) -> None:
@@ -162,7 +162,7 @@ class CommonTexts:
     def update(self, texts: Iterable[str]) -> None:
         """Count texts."""
         for text in texts:
-            if text in self._counts or len(self._counts) < MOST_TEXTS:
+            if text in self._counts or len(self._counts) < MAX_TEXTS:
                 self._counts[text] += 1
 
     def most_common(self, number: int) -> list[tuple[str, int]]:

@@ -2,7 +2,7 @@
 
 Rows of different requests are decoded together, each with the same text as alone.
 
-Does not know: endpoints, journals, Ray.
+Independent of: endpoints, journals, Ray.
 """
 
 import asyncio

@@ -2,5 +2,5 @@
 
 In:   a recipe.
 Out:  a run directory (``run``): every stage's tables, and its manifest last.
-Does not know: Ray. Cluster work is called by name from ``pipeline/ray``, which is imported on use.
+Independent of: Ray. Cluster work is called by name from ``pipeline/ray``, which is imported on use.
 """

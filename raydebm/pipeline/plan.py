@@ -109,20 +109,20 @@ class _Recorded:
 
     def __init__(self, recipe: Recipe, pools: Sequence[PoolGenerator]) -> None:
         self._recipe, self._pools = recipe, {pool.name: pool for pool in pools}
-        self._asked, self._missing = Counter[str](), Counter[str]()
+        self._requested, self._missing = Counter[str](), Counter[str]()
 
     def counted(self, requests: Iterable[GenerationRequest]) -> Iterator[GenerationRequest]:
         """The same requests, counted as they pass."""
         for request in requests:
             if pool := self._pools.get(request.generator):
-                self._asked[pool.name] += 1
+                self._requested[pool.name] += 1
                 self._missing[pool.name] += not pool.has_answer(request)
             yield request
 
     def notes(self, num_requests: int) -> Iterator[str]:
         if not self._pools:
             return
-        total, missing = self._asked.total(), +self._missing
+        total, missing = self._requested.total(), +self._missing
         yield f"recorded pools answer {total - missing.total():,} of {total:,} requests" + (
             f"; not recorded: {', '.join(f'{count:,} of {name}' for name, count in missing.items())}" if missing else ""
         )

@@ -144,7 +144,7 @@ class Pipeline(StageContext):
         are_sampled = current_manifest("candidates", self.recipe, self.run) is not None
         if not are_sampled:
             greedy = self.recipe.generation.greedy
-            check_keys([config for config in self.passes.asked if greedy or config.num_samples != 0])
+            check_keys([config for config in self.passes.configs if greedy or config.num_samples != 0])
         if judges:
             check_judges(self.recipe, self.run, basis=self.basis("pairs") if are_sampled else None)
 

@@ -2,5 +2,5 @@
 
 In:   records, a recipe.
 Out:  files below one folder: a local path or any filesystem URL that pyarrow opens.
-Does not know: how a stage is made, Ray, torch.
+Independent of: how a stage is made, Ray, torch.
 """

@@ -166,7 +166,7 @@ class RunDir(Folder):
         """The stage's manifest; None if the stage is incomplete.
 
         Raises:
-            ConfigError: the file is torn.
+            ConfigError: the file is corrupt.
         """
         return self.read_object(
             stage, MANIFEST, remedy="remove it and run the recipe again, which makes this stage again"

@@ -149,7 +149,7 @@ class Folder:
 
         Args:
             parts: path of the file.
-            remedy: advice for a torn file.
+            remedy: advice for a corrupt file.
 
         Raises:
             ConfigError: the file is not a JSON object, it is a folder, or its folder is a file.

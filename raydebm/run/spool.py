@@ -8,18 +8,18 @@ import pyarrow.parquet as pq
 from raydebm.run.folder import Folder
 
 ADDRESS = "address"
-MOST_SLICES = 2048
+MAX_SLICES = 2048
 """Limit on slices, because Ray's driver keeps a few kB per block while a dataset runs."""
 
 
 def slice_rows(total: int, *, at_least: int) -> int:
-    """Rows per slice: the smallest multiple of ``at_least`` that gives at most ``MOST_SLICES`` slices.
+    """Rows per slice: the smallest multiple of ``at_least`` that gives at most ``MAX_SLICES`` slices.
 
     Args:
         total: number of rows, or an upper bound.
         at_least: rows per unit of work.
     """
-    return max(-(-total // (MOST_SLICES * at_least)), 1) * at_least
+    return max(-(-total // (MAX_SLICES * at_least)), 1) * at_least
 
 
 class Spool:

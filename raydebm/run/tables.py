@@ -19,7 +19,7 @@ from raydebm.run.codec import Codec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitProblem:
-    """A problem, and the split of the recipe's task that it is from."""
+    """A problem with its split."""
 
     problem: Problem
     split: str
@@ -41,19 +41,19 @@ class EnergyRow:
     """Fraction of the answer's tokens that fit the context; None if not recorded."""
     error: str | None = None
 
-    def of_members(self, asked: Sequence[bool]) -> "EnergyRow":
-        """The row with the energies of some members; if ``asked`` is empty, of all."""
-        if self.members is None or not asked:
+    def of_members(self, selected: Sequence[bool]) -> "EnergyRow":
+        """Keep the energies of the selected members. An empty ``selected`` keeps all."""
+        if self.members is None or not selected:
             return self
-        members = (energy if is_asked else None for energy, is_asked in zip(self.members, asked, strict=True))
+        members = (energy if is_selected else None for energy, is_selected in zip(self.members, selected, strict=True))
         return replace(self, members=tuple(members))
 
-    def spread_over(self, asked: Sequence[bool]) -> "EnergyRow":
-        """The row with one entry per member, given energies of some; if ``asked`` is empty, of all."""
-        if self.members is None or not asked:
+    def spread_over(self, selected: Sequence[bool]) -> "EnergyRow":
+        """Give the energies of the selected members their places among all. An empty ``selected`` means all."""
+        if self.members is None or not selected:
             return self
         remaining = iter(self.members)
-        return replace(self, members=tuple(next(remaining) if is_asked else None for is_asked in asked))
+        return replace(self, members=tuple(next(remaining) if is_selected else None for is_selected in selected))
 
     @property
     def energies(self) -> Energies | None:

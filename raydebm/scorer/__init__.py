@@ -2,7 +2,7 @@
 
 In:   texts ``(problem, candidate)``; for training, groups of texts with the pairs among them.
 Out:  energies, one per adapter; lower is better. Checkpoint folders that PEFT reads.
-Does not know: Ray, tasks, gold, constraints.
+Independent of: Ray, tasks, gold, constraints.
 
 This module imports nothing heavy; import from ``model``, ``training`` and ``ensemble``.
 """

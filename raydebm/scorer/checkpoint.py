@@ -89,7 +89,7 @@ def write_adapter(
 
 
 def read_adapter(folder: Path) -> StoredAdapter:
-    """Read one adapter folder. Raises CheckpointError if a file is missing, torn or of another format."""
+    """Read one adapter folder. Raises CheckpointError if a file is missing, corrupt or of another format."""
     record = read_record(folder / RECORD_FILE, AdapterRecord)
     try:
         peft_config = json.loads(_read_text(folder / PEFT_CONFIG_FILE))
@@ -112,7 +112,7 @@ def write_ensemble(folder: Path, adapters: Mapping[str, Path], meta: Mapping[str
         meta: JSON values for ensemble.json and the model card, such as the run's name and its recipe.
 
     Raises:
-        CheckpointError: an adapter is torn, or adapters differ in data or backbone; the message names both.
+        CheckpointError: an adapter is corrupt, or adapters differ in data or backbone; the message names both.
     """
     if not adapters:
         raise CheckpointError(f"{folder}: an ensemble needs at least one adapter")
@@ -174,7 +174,7 @@ def read_ensemble(folder: Path) -> tuple[EnsembleRecord, list[StoredAdapter]]:
         folder: folder, or the name of a repository on the hub (see ``checkpoint_folder``).
 
     Raises:
-        CheckpointError: a part is missing, torn, or does not belong to the others.
+        CheckpointError: a part is missing, corrupt, or does not belong to the others.
     """
     folder = checkpoint_folder(folder)
     if not (folder / ENSEMBLE_FILE).is_file():
@@ -221,7 +221,7 @@ def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def load_tensors(file: Path) -> dict[str, Tensor]:
-    """Read tensors. Raises CheckpointError if the file is missing or torn."""
+    """Read tensors. Raises CheckpointError if the file is missing or corrupt."""
     try:
         return dict(load_file(file))
     except (OSError, SafetensorError) as error:

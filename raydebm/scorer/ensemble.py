@@ -2,7 +2,7 @@
 
 In:   a checkpoint folder; (problem, candidate) texts.
 Out:  energies in the checkpoint's order of adapters, with the numbers of tokens read and cut.
-Does not know: tasks, constraints, thresholds, Ray.
+Independent of: tasks, constraints, thresholds, Ray.
 
 A text is tokenized once for all adapters, and blocks that no adapter changes run once.
 
@@ -162,7 +162,7 @@ class EnsembleScorer:
         self.record = record
         self._encoder, self._engine = encoder, engine
         self._lock = threading.Lock()
-        self._asked = tuple(range(len(record.adapters)))
+        self._selected = tuple(range(len(record.adapters)))
 
     @classmethod
     def load(
@@ -182,7 +182,7 @@ class EnsembleScorer:
             micro_batch_tokens: padded tokens of one forward pass.
 
         Raises:
-            CheckpointError: parts are missing or torn, or were trained on another backbone.
+            CheckpointError: parts are missing or corrupt, or were trained on another backbone.
         """
         record, adapters = read_ensemble(Path(folder))
         backbone = backbone_for(record, device=device, dtype=dtype)
@@ -213,14 +213,14 @@ class EnsembleScorer:
         """Adapter names, in the order of ``TextEnergies.members``."""
         return self.record.adapters
 
-    def asking(self, members: Sequence[bool]) -> "EnsembleScorer":
+    def with_adapters(self, members: Sequence[bool]) -> "EnsembleScorer":
         """The same scorer restricted to some of the adapters.
 
         Args:
             members: mask of the adapters, in order, with at least one selected.
         """
         other = copy.copy(self)
-        other._asked = tuple(index for index, is_asked in enumerate(members) if is_asked)
+        other._selected = tuple(index for index, is_selected in enumerate(members) if is_selected)
         return other
 
     def score(self, texts: Sequence[tuple[str, str]]) -> list[TextEnergies]:
@@ -233,8 +233,8 @@ class EnsembleScorer:
             return []
         with self._lock:
             encoded = self._encoder(texts)
-            energies_MN = self._engine.energies([text.ids for text in encoded], self._asked)
-        self._check(energies_MN, encoded, [self.adapters[position] for position in self._asked])
+            energies_MN = self._engine.energies([text.ids for text in encoded], self._selected)
+        self._check(energies_MN, encoded, [self.adapters[position] for position in self._selected])
         return [
             TextEnergies(
                 members=tuple(energies),

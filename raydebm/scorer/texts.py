@@ -1,6 +1,6 @@
 """Score texts, several requests in one pass of the ensemble. A bad text does not affect the others.
 
-Used by the service and the batch stages. Does not know: Ray, torch, files.
+Used by the service and the batch stages. Independent of: Ray, torch, files.
 """
 
 import logging

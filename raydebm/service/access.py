@@ -228,7 +228,7 @@ class Admission:
             raise self._refusal(f"{len(self._begun_s)} requests run and {self.num_waiting} wait here")
 
     def _refusal(self, words: str) -> OverloadedError:
-        """Refusal until everybody in the queue, and one more, will have started at the present pace."""
+        """Refusal with the time in which all waiting requests and one more start, at the present rate."""
         held_s = fmean(self._held_s) if self._held_s else 0.0
         so_far_s = asyncio.get_running_loop().time() - fmean(self._begun_s) if self._begun_s else 0.0
         wait_s = (self.num_waiting + 1) * max(held_s, so_far_s) / self._max_running

@@ -6,7 +6,7 @@ policy (``Policy.changed``), sampling that differs from calibration's, earlier t
 a limit of time or money that left candidates out, evidence that failed, other adapters. A different seed does not: any
 seed samples from the same distribution.
 
-Does not know: Ray, HTTP.
+Independent of: Ray, HTTP.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class Conversation:
     """Number of later messages, such as the start of an answer, which are ignored: generators write whole answers."""
 
 
-def weave(messages: Sequence[Message], context: Sequence[Message]) -> tuple[Message, ...]:
+def chat_for_generators(messages: Sequence[Message], context: Sequence[Message]) -> tuple[Message, ...]:
     """The chat for generators: the task's instructions, the client's system messages, the earlier turns, the rest."""
     first = next((index for index, said in enumerate(messages) if said["role"] != "system"), len(messages))
     systems = [said for said in context if said["role"] == "system"]
@@ -176,7 +176,11 @@ class RequestContext:
         if not self.earlier_turns and self.response_format is None:
             return made
         return [
-            replace(request, messages=weave(request.messages, self.earlier_turns), response_format=self.response_format)
+            replace(
+                request,
+                messages=chat_for_generators(request.messages, self.earlier_turns),
+                response_format=self.response_format,
+            )
             for request in made
         ]
 
@@ -251,7 +255,7 @@ def read_problem(bundle: Bundle, task_name: str | None, problem: str | ProblemBo
     try:
         read = _problem(task, problem)
     except NOT_A_PROBLEM as error:
-        words = str(error) if isinstance(error, RaydebmError) else f"its data is not what the task needs ({error!r})"
+        words = str(error) if isinstance(error, RaydebmError) else f"its data does not fit the task ({error!r})"
         message = f"the text is not a problem of task {task.name}: {words}"
         raise ServiceError(message, 422, "not_a_problem", "problem") from error
     return bundle, task, read
@@ -344,12 +348,12 @@ class Meter:
 class Activity(Observer):
     """Record of one request's work, for its answer; the loop's observer (``decision.sampling.one_pass.Observer``)."""
 
-    asked: list[GenerationRequest] = field(default_factory=list)
+    sent: list[GenerationRequest] = field(default_factory=list)
     cancelled: list[GenerationRequest] = field(default_factory=list)
     """Candidates cancelled in flight because the others settled the pass. They may have been billed."""
     over_budget: list[GenerationRequest] = field(default_factory=list)
     """Candidates not requested because ``max_usd`` might not have covered them."""
-    drawn: list[Candidate] = field(default_factory=list)
+    received: list[Candidate] = field(default_factory=list)
     """All candidates in order of arrival, including those of an interrupted pass."""
     has_all_evidence: bool = True
     """False if the baselines that are evidence failed."""
@@ -378,7 +382,7 @@ class Activity(Observer):
 
     def arrived(self, candidate: Candidate, done: int, total: int) -> None:
         """A candidate arrived or failed, as number ``done`` of its pass."""
-        self.drawn.append(candidate)
+        self.received.append(candidate)
 
     def scored(self, scored: ScoredCandidate) -> None:
         self.judged.append(scored)
@@ -490,10 +494,10 @@ class Source:
         if pass_index > 1:
             activity.check_parts()
         account, plan, hold = self.context.account, self.plan(self.context.requests(pass_index, messages)), None
-        if account is not None and plan.asked:
+        if account is not None and plan.requests:
             plan, hold = await account.reserved(plan, self.context.worst_cost)
         found: dict[str, Candidate] = {}
-        asked: list[GenerationRequest] = []
+        sent: list[GenerationRequest] = []
 
         def take(candidate: Candidate) -> None:
             if candidate.candidate_id in found:
@@ -503,42 +507,42 @@ class Source:
                 error = f"the text has {size} characters; at most {limit} are taken"
                 candidate = replace(candidate, text=None, error=error)
             found[candidate.candidate_id] = candidate
-            activity.arrived(candidate, len(found), len(plan.asked))  # now: it was paid for even if the pass fails
+            activity.arrived(candidate, len(found), len(plan.requests))  # now: it was paid for even if the pass fails
             arrived(candidate)
 
-        async def draw(requests: Sequence[GenerationRequest]) -> None:
-            if asked:
+        async def sample(requests: Sequence[GenerationRequest]) -> None:
+            if sent:
                 activity.check_parts()
-            asked.extend(requests)
-            activity.asked.extend(requests)
+            sent.extend(requests)
+            activity.sent.extend(requests)
             with activity.timed("generate"):
-                await self._draw(requests, take, found)
+                await self._send(requests, take, found)
 
         try:
             activity.planned(pass_index, plan, None if messages is None else messages[-1]["content"])
-            await (draw(plan.asked) if waves is None else waves.run(plan.asked, draw))
+            await (sample(plan.requests) if waves is None else waves.run(plan.requests, sample))
         except (RaydebmError, OSError) as error:
             if not found:
                 raise
-            for request in asked:  # arrived candidates were paid for, and can be decided on
+            for request in sent:  # arrived candidates were paid for, and can be decided on
                 take(unanswered(request, str(error)))
         finally:
             if waves is not None:
-                activity.cancelled.extend(request for request in asked if request.candidate_id in waves.cancelled)
-            await self._settle(hold, asked)
-        return [found[request.candidate_id] for request in plan.asked if request.candidate_id in found]
+                activity.cancelled.extend(request for request in sent if request.candidate_id in waves.cancelled)
+            await self._settle(hold, sent)
+        return [found[request.candidate_id] for request in plan.requests if request.candidate_id in found]
 
     def plan(self, requests: Sequence[GenerationRequest]) -> Affordable:
         """The affordable part of a pass. Raises LimitReachedError if the remaining money pays for none of it."""
         policy, activity = self.context.policy, self.activity
-        num_drawn = len(activity.asked) - len(activity.cancelled)
-        most = None if policy.budget is None else policy.budget - num_drawn
+        num_sent = len(activity.sent) - len(activity.cancelled)
+        most = None if policy.budget is None else policy.budget - num_sent
         if policy.max_usd is None:
             return affordable(requests, most=most)
         worst = self.context.worst_cost
-        left_usd = max(0.0, policy.max_usd - spent(activity.asked, activity.drawn, worst).usd)
+        left_usd = max(0.0, policy.max_usd - spent(activity.sent, activity.received, worst).usd)
         plan = affordable(requests, most=most, left_usd=left_usd, worst=worst)
-        if not plan.asked:
+        if not plan.requests:
             activity.over_budget.extend(plan.over_budget)
             raise LimitReachedError(
                 f"of max_usd {policy.max_usd:g} at least {left_usd:.3g} US dollars are left, and the "
@@ -546,20 +550,20 @@ class Source:
             )
         return plan
 
-    async def _settle(self, hold: Hold | None, asked: Sequence[GenerationRequest]) -> None:
+    async def _settle(self, hold: Hold | None, sent: Sequence[GenerationRequest]) -> None:
         account = self.context.account
         if account is None:
             return
         try:
             if hold is not None:
-                await account.settle(hold, spent(asked, self.activity.drawn, account.known(self.context.worst_cost)))
+                await account.settle(hold, spent(sent, self.activity.received, account.known(self.context.worst_cost)))
             self.activity.ceilings = await account.status()
         except ResourceError as error:  # the candidates were paid for; the hold still counts as spent
             log.error("spending was not settled", extra={"facts": {"reason": str(error)}})
 
-    async def _draw(self, requests: Sequence[GenerationRequest], take: Arrived, found: Mapping[str, Candidate]) -> None:
+    async def _send(self, requests: Sequence[GenerationRequest], take: Arrived, found: Mapping[str, Candidate]) -> None:
         """Sample all candidates until the deadline, and add a late one for each missing candidate."""
-        account, until_s = self.context.account, None if self.deadline is None else self.deadline.draw_until_s
+        account, until_s = self.context.account, None if self.deadline is None else self.deadline.sample_until_s
         # Sent again, a request may cost twice.
         may_repeat = self.context.policy.max_usd is None and not (account is not None and account.limits_money)
         if until_s is None or now_s() < until_s:
@@ -573,7 +577,7 @@ class Source:
         if self.deadline is not None:
             for request in requests:
                 if request.candidate_id not in found:
-                    take(unanswered(request, self.deadline.not_drawn(), failure=FailureKind.LATE))
+                    take(unanswered(request, self.deadline.not_sampled(), failure=FailureKind.LATE))
 
 
 # ---- the result -----------------------------------------------------------------------------------------------------
@@ -645,25 +649,25 @@ class TriageResult:
     def generators(self) -> list[GeneratorUse]:
         """Use of every configured generator, in order. Candidates of an interrupted pass count as failed."""
         activity = self.activity
-        asked, over_budget, cancelled = (
+        sent, over_budget, cancelled = (
             Counter(request.generator for request in requests)
-            for requests in (activity.asked, activity.over_budget, activity.cancelled)
+            for requests in (activity.sent, activity.over_budget, activity.cancelled)
         )
         pool = [each.candidate for each in self.outcome.pool]
         num_late = Counter(candidate.generator for candidate in pool if is_late(candidate))
         written = Counter(candidate.generator for candidate in pool if candidate.text is not None)
-        errors = {name: redact(error) for name, error in _first_errors([*activity.drawn, *pool]).items()}
+        errors = {name: redact(error) for name, error in _first_errors([*activity.received, *pool]).items()}
         return [
             GeneratorUse(
                 name=name,
-                asked=asked[name],
-                failed=asked[name] - cancelled[name] - written[name],
+                asked=sent[name],
+                failed=sent[name] - cancelled[name] - written[name],
                 late=num_late[name],
                 over_budget=over_budget[name],
                 cancelled=cancelled[name],
                 error=errors.get(name),
             )
-            for name in dict.fromkeys([*asked, *over_budget])
+            for name in dict.fromkeys([*sent, *over_budget])
         ]
 
     @property
@@ -747,7 +751,7 @@ def decided_under(context: RequestContext, outcome: Outcome, activity: Activity)
         "baselines that are evidence did not work": not activity.has_all_evidence,
     }
     reason = next((words for words, holds in reasons.items() if holds), None)
-    return policy if reason is None else policy.without_promise(reason)
+    return policy if reason is None else policy.without_guarantee(reason)
 
 
 # ---- the service ----------------------------------------------------------------------------------------------------
@@ -796,7 +800,7 @@ class TriageService:
                 facts = {"task": task, "status": failure.status, "code": failure.code, "reason": str(failure)}
                 level = logging.WARNING if failure.status >= 500 else logging.INFO
                 log.log(level, "no decision", extra={"facts": facts})
-                if not any(each.cost_usd or each.prompt_tokens or each.completion_tokens for each in activity.drawn):
+                if not any(each.cost_usd or each.prompt_tokens or each.completion_tokens for each in activity.received):
                     raise
                 if not isinstance(error, RaydebmError):
                     log.exception("request %s failed", context.request_id)
@@ -820,8 +824,8 @@ class TriageService:
         try:
             outcome = await self._solve(context, activity, waited_s=started - (context.received or started))
         finally:  # also for requests that fail or are abandoned
-            self._count_candidates(activity.drawn)
-            for name, error in _first_errors(activity.drawn).items():
+            self._count_candidates(activity.received)
+            for name, error in _first_errors(activity.received).items():
                 log.warning("generator failed", extra={"facts": {"generator": name, "reason": error}})
             for error in dict.fromkeys(each.report.error for each in activity.judged if each.report.error is not None):
                 log.warning("check failed", extra={"facts": {"reason": error}})
@@ -846,7 +850,7 @@ class TriageService:
             versions=context.bundle.versions,
             latency_ms=round(1000 * (time.perf_counter() - started), 3),
             stages_ms=dict(activity.stages_ms),
-            lost=tuple(candidate for candidate in activity.drawn if candidate.candidate_id not in in_pool),
+            lost=tuple(candidate for candidate in activity.received if candidate.candidate_id not in in_pool),
         )
         summary = summary_of(record)
         result = TriageResult(
@@ -905,7 +909,7 @@ def _check_decidable(outcome: Outcome, activity: Activity) -> None:
         raise ServiceError(f"no candidate was ready within the deadline: {outcome.reason}", 504, "deadline_exceeded")
     if not written:
         # For example, all tokens were spent on thinking: billed, and the same seeds mostly end the same way.
-        is_paid = any(candidate.cost_usd or candidate.completion_tokens for candidate in activity.drawn)
+        is_paid = any(candidate.cost_usd or candidate.completion_tokens for candidate in activity.received)
         raise ServiceError(f"no generator answered: {outcome.reason}", 503, "generation_failed", retry=not is_paid)
     if outcome.decision is Decision.ABSTAIN and 2 * num_late >= len(outcome.pool):
         raise ServiceError(f"too few candidates came in time: {outcome.reason}", 504, "deadline_exceeded")

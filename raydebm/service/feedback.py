@@ -16,7 +16,7 @@ candidates. Otherwise the verdict labels the candidates with the selected answer
 The guarantee holds for decisions like the reported ones. The reports cannot show whether these represent all answers;
 reports on a random share ensure it.
 
-Does not know: Ray, torch, HTTP.
+Independent of: Ray, torch, HTTP.
 """
 
 import math
@@ -290,12 +290,12 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -
     fit = fit_thresholds(policy, lambda current: _walked(sample, current), config=config)
     if config.max_field_error is not None:
         fit = with_fields(fit, _reported_fields(sample, fit.policy), config)
-    promised = {
+    guaranteed = {
         name: {**guarantee, "outcomes": source_of(sample)}
         for name in ("guarantee", "field_guarantee")
         if (guarantee := getattr(fit.policy, name)) is not None
     }
-    return replace(fit, policy=fit.policy.replaced(**promised)) if promised else fit
+    return replace(fit, policy=fit.policy.replaced(**guaranteed)) if guaranteed else fit
 
 
 def _reported_fields(sample: OutcomeSample, policy: Policy) -> FieldFit | None:

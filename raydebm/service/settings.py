@@ -1,7 +1,7 @@
 """Settings: what a request may change, the application's arguments, and the run directory behind them.
 
 Every error of a run directory is found here, before a replica starts. The bundle of the first run contains those of
-further runs; its limits, records and keys apply to all (``load_gateway``). Does not know: HTTP, Ray.
+further runs; its limits, records and keys apply to all (``load_gateway``). Independent of: HTTP, Ray.
 """
 
 import json
@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from raydebm import __version__
 from raydebm.config import GeneratorConfig, Recipe
 from raydebm.config.decision import PolicySettings
-from raydebm.config.section import field_docs, problems_in
+from raydebm.config.section import faults_in, field_docs
 from raydebm.decision.policy import LIMITS, Policy, policy_id
 from raydebm.decision.policy_file import check_fits, read_policy
 from raydebm.errors import ConfigError, UnknownNameError
@@ -207,7 +207,7 @@ class AppArgs(RunArgs):
     records: RecordsArgs | None = Field(default_factory=RecordsArgs)
     """Storage of decisions. Default: they are not stored. With the packaged run, ``folder`` is required."""
     auditors: tuple[str, ...] | None = Field(None, min_length=1)
-    """Reporters whose outcomes test the promise, such as an audit of random requests. Default: all."""
+    """Reporters whose outcomes test the guarantee, such as an audit of random requests. Default: all."""
 
     def of_run(self, run: RunArgs) -> "AppArgs":
         """The arguments for another run alone."""
@@ -220,8 +220,8 @@ def parse_args(given: Mapping[str, Any], *, where: str = "the application's args
     try:
         return AppArgs.model_validate(given)
     except ValidationError as error:
-        problems = "; ".join(problems_in(error, root=where))
-        raise ConfigError(f"{where} do not define a service: {problems}") from error
+        faults = "; ".join(faults_in(error, root=where))
+        raise ConfigError(f"{where} do not define a service: {faults}") from error
 
 
 # ---- the run directory ----------------------------------------------------------------------------------------------
@@ -459,7 +459,7 @@ def _profiles(args: AppArgs, recipe: Recipe, policy: Policy, generators: tuple[s
             changed = changes.policy_changes()
             policy.changed(changed)
         except ValidationError as error:
-            raise ConfigError("; ".join(problems_in(error, root=where))) from error
+            raise ConfigError("; ".join(faults_in(error, root=where))) from error
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from error
         if changes.policy is not None:

@@ -1,9 +1,9 @@
 """Limits on spending: of one request, and of a UTC day, in a SQLite file that all ingress replicas of a node share.
 
-Before candidates are requested, their worst cost is reserved from every ceiling at once; afterwards the difference to
+Before candidates are requested, their worst cost is reserved from every ceiling at once; afterwards the difference from
 the real cost is returned. So parallel requests together stay below a ceiling, and the holds of a killed process count
 as spent. A request may lower the operator's limits and never raise them. The operator sets them in the policy file, the
-recipe, the named policies and ``limits``. Does not know: endpoints, Ray, HTTP.
+recipe, the named policies and ``limits``. Independent of: endpoints, Ray, HTTP.
 """
 
 import asyncio
@@ -202,7 +202,7 @@ def _lower(asked: N | None, most: N | None) -> N | None:
 class Affordable:
     """The affordable part of a pass, in order, and what was left out."""
 
-    asked: list[GenerationRequest]
+    requests: list[GenerationRequest]
     over_budget: list[GenerationRequest]
     """Requests left out because each may cost more than the remaining money."""
     cheapest_usd: float
@@ -221,33 +221,33 @@ def affordable(
     Those beyond ``most``, the remaining budget of candidates, are dropped silently. Each reserves its worst cost of the
     remaining US dollars; one that costs too much is skipped, and a later, cheaper one may still fit.
     """
-    asked: list[int] = []
+    granted: list[int] = []
     over: dict[int, float] = {}
-    for place in turns(requests)[: None if most is None else max(0, most)]:
+    for place in limit_order(requests)[: None if most is None else max(0, most)]:
         cost = worst(requests[place])
         if cost <= left_usd:
             left_usd -= cost
-            asked.append(place)
+            granted.append(place)
         else:
             over[place] = cost
     return Affordable(
-        asked=[requests[place] for place in sorted(asked)],
+        requests=[requests[place] for place in sorted(granted)],
         over_budget=[requests[place] for place in sorted(over)],
         cheapest_usd=min(over.values(), default=math.inf),
     )
 
 
-def turns(requests: Sequence[GenerationRequest]) -> list[int]:
-    """Indices of the requests in the order in which they use up limits."""
+def limit_order(requests: Sequence[GenerationRequest]) -> list[int]:
+    """Indices of the requests in the order in which limits are applied: by sample, then as given."""
     return sorted(range(len(requests)), key=lambda place: (requests[place].sample_index, place))
 
 
-def spent(asked: Iterable[GenerationRequest], drawn: Iterable[Candidate], worst: WorstCost) -> Amount:
+def spent(requests: Iterable[GenerationRequest], candidates: Iterable[Candidate], worst: WorstCost) -> Amount:
     """Upper bound on the use of requests: each candidate's stated cost, or its worst. Requests that were never sent use
     nothing."""
-    stated = {candidate.candidate_id: candidate for candidate in drawn}
+    stated = {candidate.candidate_id: candidate for candidate in candidates}
     total = Amount()
-    for request in asked:
+    for request in requests:
         candidate = stated.get(request.candidate_id)
         cost = None if candidate is None else candidate.cost_usd
         # No try of such a request left this process; one that did states its possible cost.
@@ -324,8 +324,8 @@ class Account:
     async def reserved(self, plan: Affordable, worst: WorstCost) -> tuple[Affordable, Hold]:
         """The part of a pass within the daily ceilings, and the hold on its worst cost. Raises CeilingReachedError if
         none of it fits."""
-        order, cost = turns(plan.asked), self.known(worst)
-        hold = await self.reserve([Amount.of(cost(plan.asked[place])) for place in order])
+        order, cost = limit_order(plan.requests), self.known(worst)
+        hold = await self.reserve([Amount.of(cost(plan.requests[place])) for place in order])
         granted = {order[place] for place in hold.granted}
         if not granted:
             left = ", ".join(
@@ -333,9 +333,9 @@ class Account:
                 for each in await self.status()
             )
             raise CeilingReachedError(f"of the day's ceilings is left: {left}; the cheapest candidate may take more")
-        asked = [request for place, request in enumerate(plan.asked) if place in granted]
-        over = [request for place, request in enumerate(plan.asked) if place not in granted]
-        return replace(plan, asked=asked, over_budget=[*plan.over_budget, *over]), hold
+        within = [request for place, request in enumerate(plan.requests) if place in granted]
+        over = [request for place, request in enumerate(plan.requests) if place not in granted]
+        return replace(plan, requests=within, over_budget=[*plan.over_budget, *over]), hold
 
     async def reserve(self, wanted: Sequence[Amount]) -> Hold:
         """See ``Ledger.reserve``. The hold of a caller that is cancelled meanwhile is returned."""

@@ -2,7 +2,7 @@ r"""Find the marked answer of a completion, read numbers, and write them in one 
 
 In:   any text.
 Out:  the marked text, an exact ``Fraction``, or None; nothing here raises on any text.
-Does not know: problems, gold, tasks.
+Independent of: problems, gold, tasks.
 
 Marks of an answer, strongest first; the last mark of a kind counts, because models correct themselves:
 

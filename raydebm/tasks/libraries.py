@@ -27,7 +27,7 @@ _VERSIONS: Mapping[str, str] = {"reasoning-gym": "0.1.25"}
 
 
 class LibraryError(Exception):
-    """A request failed or was killed; the message has the reason. What was asked is unknown."""
+    """A request failed or was killed; the message has the reason. The question stays undecided."""
 
 
 class LibraryProcess:

@@ -19,7 +19,7 @@ from raydebm.records import Gold, Problem
 from raydebm.tasks.base import TaskDefaults, required_field
 from raydebm.tasks.choices import Choices, single
 from raydebm.tasks.file_backed import Pairs, ReferenceTask, question_of, source_id_of
-from raydebm.tasks.sources import JSON_LINES, Located, Row, distinct, file_rows, hub_name, hub_rows, look_for
+from raydebm.tasks.sources import JSON_LINES, Located, Row, distinct, file_rows, hub_name, hub_rows, record_lookup
 
 TASK = "musr"
 HUB_DATASET = "TAUR-Lab/MuSR"
@@ -86,17 +86,17 @@ class Musr(ReferenceTask):
         choices = _choices_at_end(prompt)
         if len(choices) < 2:
             raise TaskDataError(
-                f"no choices at the end of {prompt[-60:]!r}; end the text with one choice a line: 1. ... and 2. ..."
+                f"no choices at the end of {prompt[-60:]!r}; end the text with one choice per line: 1. ... and 2. ..."
             )
         return _problem(prompt, choices)
 
     def parse(self, problem: Problem, text: str) -> str | None:
-        """Number of the chosen choice; None if the completion names none, or two as its answer.
+        """Number of the selected choice; None if the completion selects none, or two.
 
-        Looks at, strongest mark first and the last of a kind: ``#### 2`` with nothing after it; ``{"answer": ...}`` and
-        boxes; "the answer is ..." or a last line that begins with ``####``, whichever is last; the last line. A choice
-        is named by its number, its letter, or its own words. A last line in free words must name one alone, or conclude
-        with it.
+        These are searched in this order, each from the end of the text: ``#### 2`` with nothing after it;
+        ``{"answer": ...}`` and boxes; "the answer is ..." or a last line that begins with ``####``; the last line. A
+        choice is named by its number, its letter or its text. A last line in free words must name a single choice, or
+        conclude with one.
         """
         texts = problem.data["choices"]
         numbers = [str(number) for number in range(1, len(texts) + 1)]
@@ -175,7 +175,7 @@ def _files(path: Path, split: str) -> tuple[list[Path], bool]:
     names = [name.format(split=split) for name in JSON_LINES]
     if path.is_file():
         return [path], path.name in names
-    look_for(path, [*names, *(f"*{suffix}" for suffix in _DATA_SUFFIXES)])
+    record_lookup(path, [*names, *(f"*{suffix}" for suffix in _DATA_SUFFIXES)])
     own = [path / name for name in names if (path / name).is_file()]
     if own:
         return own[:1], True

@@ -2,7 +2,7 @@
 
 In:   a recipe's ``source``.
 Out:  (where, row) pairs: "where" is the file and line, for error messages; a row has a benchmark's fields.
-Does not know: the meaning of the fields.
+Independent of: the meaning of the fields.
 
 Files: ``.jsonl`` (one object per line), ``.json`` (a list of objects, or one object), both optionally with ``.gz``;
 ``.csv``; ``.parquet``.
@@ -32,27 +32,27 @@ Located = tuple[str, Row]
 JSON_LINES = ("problems_{split}.jsonl.gz", "problems_{split}.jsonl", "{split}.jsonl.gz", "{split}.jsonl")
 """Usual names of a split's file, by preference."""
 
-_looked_for: ContextVar[dict[Path, set[str]] | None] = ContextVar("looked_for", default=None)
+_lookups: ContextVar[dict[Path, set[str]] | None] = ContextVar("lookups", default=None)
 _HUB = "hub:"
 _BATCH_SIZE = 256
 _SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 
 
 @contextmanager
-def files_looked_for() -> Iterator[dict[Path, set[str]]]:
+def recorded_lookups() -> Iterator[dict[Path, set[str]]]:
     """Collect, by folder, the names and patterns (of ``Path.glob``) that tasks look for inside the block."""
     found: dict[Path, set[str]] = {}
-    token = _looked_for.set(found)
+    token = _lookups.set(found)
     try:
         yield found
     finally:
-        _looked_for.reset(token)
+        _lookups.reset(token)
 
 
-def look_for(folder: Path, names: Iterable[str]) -> None:
+def record_lookup(folder: Path, names: Iterable[str]) -> None:
     """Record the files of a folder, by name or pattern of ``Path.glob``, that a task reads if they exist: others do
     not affect its problems."""
-    found = _looked_for.get()
+    found = _lookups.get()
     if found is not None:
         found.setdefault(folder, set()).update(names)
 
@@ -104,7 +104,7 @@ def _of_split(name: str, files: Sequence[Path]) -> Iterator[Located]:
 
 def local_file(source: str, split: str, *, otherwise: str, names: Iterable[str] = JSON_LINES) -> Path:
     """The file itself, or the split's file in a folder. Other files of the folder are assumed not to affect the
-    problems, unless the task names them through ``look_for``.
+    problems, unless the task names them through ``record_lookup``.
 
     Args:
         source: a file or a folder, also an ``embedded:`` one.
@@ -119,7 +119,7 @@ def local_file(source: str, split: str, *, otherwise: str, names: Iterable[str] 
     if path.is_file():
         return path
     names = [name.format(split=split) for name in names]
-    look_for(path, names)
+    record_lookup(path, names)
     for name in names:
         if (path / name).is_file():
             return path / name

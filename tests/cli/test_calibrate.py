@@ -9,7 +9,7 @@ from raydebm.decision.policy import Policy, policy_id
 BY_VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 CALIBRATED = Policy(rule="posterior", posterior=BY_VOTES, tau_accept=0.8, tau_answer=0.6)
 REPLACED = CALIBRATED.replaced(tau_accept=0.9)
-PROMISE = {"max_error": 0.05, "confidence": 0.9, "certified": True, "problems": 300}
+GUARANTEE = {"max_error": 0.05, "confidence": 0.9, "certified": True, "problems": 300}
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_the_calibrated_policy_is_shown_without_a_remark(shown):
 
 @pytest.mark.parametrize(
     ("guarantee", "words"),
-    [(None, "it promises nothing."), (PROMISE, "it promises an error of at most 0.05.")],
+    [(None, "it guarantees nothing."), (GUARANTEE, "it guarantees an error of at most 0.05.")],
 )
 def test_a_replaced_policy_is_told_from_the_calibrated_one(shown, guarantee, words):
     replaced = REPLACED.replaced(guarantee=guarantee)

@@ -29,6 +29,6 @@ def test_a_calibration_names_its_thresholds_in_words():
     facts = {"lambda": 16.0, "theta_sigma": 0.5478, "theta_abstain": 0.5647, "decision": fit}
 
     assert str(_describe(StageReport(stage="calibration", reused=False, seconds=3.0, facts=facts))) == (
-        "calibration     3.0 s  profile vote, accept from probability 0.9, refuse below 0.5, no promise, "
+        "calibration     3.0 s  profile vote, accept from probability 0.9, refuse below 0.5, no guarantee, "
         "paper's rule: sigma up to 0.548"
     )

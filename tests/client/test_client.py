@@ -192,7 +192,7 @@ def test_work_that_takes_too_long_is_not_started_again(connect):
 
 
 @pytest.mark.parametrize(
-    "body", [b"<html>hello</html>", b"[]", b'{"decision": "accept"}', b"null"], ids=["html", "list", "torn", "null"]
+    "body", [b"<html>hello</html>", b"[]", b'{"decision": "accept"}', b"null"], ids=["html", "list", "corrupt", "null"]
 )
 def test_an_answer_of_something_else_is_an_error_not_a_crash(connect, body):
     service = Service(httpx.Response(200, content=body))

@@ -23,7 +23,7 @@ from loaded_service import Load, Service, p50_p99, service
 
 PLACES = 16
 """Requests that run or wait, over both ingress replicas."""
-MOST_GROWTH = 1.05
+MAX_GROWTH = 1.05
 """Of memory, from the second to the last fifth of the time."""
 
 
@@ -56,7 +56,7 @@ async def overloaded(served: Service, *, num_clients: int, seconds: float) -> Ov
     p50_s, p99_s = p50_p99(load.asked)
     came_to = Counter(each.came_to for each in load.asked)
     wrong = [f"{count} requests {word}" for word, count in came_to.items() if word != "answered"]
-    if fifths[4] > fifths[1] * MOST_GROWTH:
+    if fifths[4] > fifths[1] * MAX_GROWTH:
         wrong.append(f"memory grew from {fifths[1]:.0f} to {fifths[4]:.0f} MiB")
     return Overload(
         came_to=came_to,

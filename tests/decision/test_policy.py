@@ -209,7 +209,7 @@ def test_lambda_comes_from_the_task_when_the_recipe_leaves_it_open():
 
 # ---- the posterior's rule -------------------------------------------------------------------------------------------
 
-PROMISE = {
+GUARANTEE = {
     "max_error": 0.1,
     "confidence": 0.9,
     "certified": True,
@@ -219,7 +219,7 @@ PROMISE = {
 }
 VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 BY_VOTES = Policy(rule="posterior", posterior=VOTES, tau_accept=0.6, tau_answer=0.3, max_passes=2)
-PROMISED = BY_VOTES.replaced(guarantee=PROMISE)
+GUARANTEED = BY_VOTES.replaced(guarantee=GUARANTEE)
 
 
 def answered(candidate_id, answer, members=None, *, proof=None, penalty=0.0):
@@ -300,7 +300,7 @@ def test_the_papers_rule_tells_the_confidence_of_its_selection_beside_a_posterio
     assert [belief.cluster.key for belief in decided.beliefs] == ["B", "A"]
 
 
-def test_a_policy_with_posterior_and_promise_survives_json():
+def test_a_policy_with_posterior_and_guarantee_survives_json():
     posterior = Posterior(
         weights={"votes": 1.25},
         context_weights={"none": -0.5},
@@ -313,7 +313,7 @@ def test_a_policy_with_posterior_and_promise_survives_json():
         num_problems=90,
         task="t",
     )
-    policy = PROMISED.replaced(posterior=posterior, profile="vote")
+    policy = GUARANTEED.replaced(posterior=posterior, profile="vote")
 
     assert Policy.from_json(json.loads(json.dumps(policy.to_json()))) == policy
 
@@ -321,15 +321,15 @@ def test_a_policy_with_posterior_and_promise_survives_json():
 @pytest.mark.parametrize(
     ("policy", "changes"),
     [
-        (PROMISED, {}),
-        (PROMISED, {"tau_answer": 0.5}),
-        (PROMISED.replaced(max_passes=1), {"tau_answer": 0.8}),
-        (PROMISED.replaced(max_passes=1), {"tau_accept": 0.9}),
+        (GUARANTEED, {}),
+        (GUARANTEED, {"tau_answer": 0.5}),
+        (GUARANTEED.replaced(max_passes=1), {"tau_answer": 0.8}),
+        (GUARANTEED.replaced(max_passes=1), {"tau_accept": 0.9}),
     ],
     ids=["nothing", "certified", "certified-above-tau-accept", "one-pass-ignores-tau-accept"],
 )
-def test_a_promise_survives_thresholds_that_it_was_certified_for(policy, changes):
-    assert policy.changed(changes).guarantee == PROMISE
+def test_a_guarantee_survives_thresholds_that_it_was_certified_for(policy, changes):
+    assert policy.changed(changes).guarantee == GUARANTEE
 
 
 @pytest.mark.parametrize(
@@ -346,8 +346,8 @@ def test_a_promise_survives_thresholds_that_it_was_certified_for(policy, changes
     ],
     ids=str,
 )
-def test_any_other_change_voids_the_promise_and_says_so(changes):
-    guarantee = PROMISED.changed(changes).guarantee
+def test_any_other_change_voids_the_guarantee_and_says_so(changes):
+    guarantee = GUARANTEED.changed(changes).guarantee
 
     assert guarantee["certified"] is False
     assert next(iter(changes)) in guarantee["reason"]
@@ -355,7 +355,7 @@ def test_any_other_change_voids_the_promise_and_says_so(changes):
 
 
 def test_with_waves_a_certified_threshold_must_leave_tau_accept_alone():
-    waved = PROMISED.replaced(waves=(4,), max_passes=1)
+    waved = GUARANTEED.replaced(waves=(4,), max_passes=1)
 
     assert waved.changed({"tau_answer": 0.5}).guarantee["certified"] is True
     assert waved.changed({"tau_answer": 0.8}).guarantee["certified"] is False
@@ -367,7 +367,7 @@ def test_prices_are_written_where_there_are_any():
 
 
 def test_settings_are_keys_of_a_recipe_and_the_limits_that_are_set():
-    assert PROMISED.replaced(budget=4, lambda_=2.0, prices={"g": 1.0}).settings() == {
+    assert GUARANTEED.replaced(budget=4, lambda_=2.0, prices={"g": 1.0}).settings() == {
         "rule": "posterior", "profile": "posterior", "lambda": 2.0, "signal": "selected", "theta_sigma": 0.8,
         "theta_abstain": 1.5, "tau_accept": 0.6, "tau_answer": 0.3, "tau_field": 0.9, "max_passes": 2,
         "num_regenerate": 8, "fresh_share": 0.0, "budget": 4,

@@ -77,8 +77,8 @@ def reporter_of(plug_in):
     """Makes reporters, and closes them."""
     made = []
 
-    def make(deadline_s, most=1):
-        made.append(Reporter(deadline_s=deadline_s, most=most))
+    def make(deadline_s, max_children=1):
+        made.append(Reporter(deadline_s=deadline_s, max_children=max_children))
         return made[-1]
 
     yield make
@@ -109,7 +109,7 @@ def test_a_check_that_ends_the_process_or_raises_fails_alone(reporter_of):
 
 
 def test_others_are_checked_while_one_hangs(reporter_of):
-    reporter = reporter_of(60.0, most=2)
+    reporter = reporter_of(60.0, max_children=2)
     reporter.reports(PROBLEM, [candidate("good"), candidate("good")])  # both children are up, or one is
     hanging = reporter.submit(PROBLEM, candidate("sleep"))
 
@@ -151,7 +151,7 @@ ASKING = """
 from raydebm.records import Candidate, Problem
 from raydebm.decision.reporter import Reporter
 
-reporter = Reporter(deadline_s=60.0, most=1)
+reporter = Reporter(deadline_s=60.0, max_children=1)
 for text in ("good", "spin"):
     candidate = Candidate(candidate_id=text, task="restless", problem_id="p", generator="g", text=text)
     reporter.submit(Problem(task="restless", problem_id="p", prompt="?"), candidate).result()

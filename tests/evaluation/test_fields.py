@@ -73,7 +73,7 @@ def test_a_field_at_the_threshold_is_not_flagged():
 
 
 def test_the_most_frequent_kinds_have_rows(monkeypatch):
-    monkeypatch.setattr("raydebm.evaluation.certainty.confidence.MOST_KINDS", 2)
+    monkeypatch.setattr("raydebm.evaluation.certainty.confidence.MAX_KINDS", 2)
     more = [*OUTCOMES[:1], outcome("a", {"items[7].price": 0.4, "total": 0.8, "date": 0.5})]
 
     assert [row.kind for row in study(more).rows] == ["all", "items[*].price", "total"]

@@ -119,7 +119,7 @@ def test_object_store_is_refused_with_a_way_out():
 
 
 def test_what_journals_hold_is_summed_without_reading_answers(tmp_path, requests):
-    """Of a line its own cost counts and nothing that a text says; of a torn one too, because it has been paid."""
+    """A line counts by its own cost, whatever its text says; an incomplete line counts too, because it was paid."""
     journal = Journal(tmp_path / "one")
     journal.put(answered(requests[0], '{"cost_usd":100,"lost_usd":100}', usage=TokenUsage(cost_usd=0.25)))
     journal.put(answered(requests[1], "nobody said what it cost", usage=TokenUsage(cost_usd=None)))

@@ -112,7 +112,7 @@ def test_the_answer_may_stand_in_another_field_as_json(pool):
         ({"model": "m", "text": "x"}, "field 'problem_id' must be a non-empty text, got None"),
         ({"problem_id": "p", "model": 7, "text": "x"}, "field 'model' must be a non-empty text, got 7"),
     ],
-    ids=["torn", "list", "endless", "no-problem", "model-no-text"],
+    ids=["corrupt", "list", "endless", "no-problem", "model-no-text"],
 )
 def test_one_bad_line_costs_no_other_line_and_is_named(pool, caplog, bad, why):
     path = pool(line(), bad)
@@ -270,13 +270,13 @@ def test_feedback_gets_the_reply_that_was_recorded_for_it(parquet):
 def test_a_reply_to_another_feedback_is_not_used(parquet):
     [reply] = replay(parquet(drawn(0), reply_to(DOUBT, text="42")), request(pass_index=2, messages=BLAME))
     assert reply.text is None
-    assert reply.error.endswith("has an answer of 'm' for this problem, pass and sample, but to another feedback")
+    assert reply.error.endswith("has an answer of 'm' for this problem, pass and sample, but after other feedback")
 
 
 def test_a_line_of_a_later_pass_is_a_bad_line(pool, caplog):
     with caplog.at_level(logging.WARNING):
         assert brief(imported(pool(line(), line(pass_index=2)))) == [("p", "m", 0, "#### 1")]
-    assert "later passes are read from Parquet alone, got pass 2" in caplog.text
+    assert "later passes are read only from Parquet, got pass 2" in caplog.text
 
 
 def test_a_folder_stands_for_its_candidates(parquet):

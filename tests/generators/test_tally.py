@@ -1,5 +1,5 @@
 from raydebm.generators.requests import TokenUsage, answered, unanswered
-from raydebm.generators.tally import MOST_TEXTS, CommonTexts, Tally
+from raydebm.generators.tally import MAX_TEXTS, CommonTexts, Tally
 from raydebm.records import Sampling
 from raydebm.run.tables import CANDIDATES
 
@@ -68,8 +68,8 @@ def test_of_equal_counts_the_first_text_comes_first():
 
 def test_texts_after_the_first_thousand_are_not_counted():
     texts = CommonTexts()
-    texts.update(f"t{number}" for number in range(MOST_TEXTS))
+    texts.update(f"t{number}" for number in range(MAX_TEXTS))
     texts.update(["new", "new", "t7"])
 
     assert texts.most_common(1) == [("t7", 2)]
-    assert len(texts.most_common(2000)) == MOST_TEXTS
+    assert len(texts.most_common(2000)) == MAX_TEXTS

@@ -1,4 +1,4 @@
-"""What CONTRIBUTING.md promises: hooks and workflow run the project's checks, and every place that it names exists."""
+"""What CONTRIBUTING.md states: hooks and workflow run the project's checks, and every place that it names exists."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The run directory: torn writes are never seen, bad tables are named, a stage is complete with its manifest."""
+"""The run directory: incomplete writes are never seen, bad tables are named, a stage is complete with its manifest."""
 
 import re
 from dataclasses import dataclass

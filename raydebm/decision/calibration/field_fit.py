@@ -80,8 +80,8 @@ class _Rows:
     """All values of all fields of P problems as rows: R rows, G authors, K kinds of field (0: any other)."""
 
     pools: list[FieldEvidence | None]
-    plain: Floats
-    voice: Floats
+    other_terms: Floats
+    author_share: Floats
     """(R, G); 0 for authors without a candidate"""
     owner: Ints
     kind: Ints
@@ -106,7 +106,7 @@ class _Rows:
 
     def features(self, used: Bools) -> Floats:
         """Terms, a constant, and one column per kind, shape (R, 5 + 1 + K - 1)."""
-        terms = terms_of(self.plain, self.voice, self.skills(used)[1][self.owner, :, self.kind])
+        terms = terms_of(self.other_terms, self.author_share, self.skills(used)[1][self.owner, :, self.kind])
         return np.column_stack([terms, self.by_kind(np.arange(len(self.owner)))])
 
     def by_kind(self, rows: Ints) -> Floats:
@@ -120,21 +120,23 @@ class _Rows:
         return maximum(independent(design), center)
 
 
-def fit_fields(table: PoolTable, crossed: CrossFit, posteriors: Sequence[Posterior], selected: Ints) -> FieldFit | None:
+def fit_fields(
+    table: PoolTable, crossfit: CrossFit, posteriors: Sequence[Posterior], selected: Ints
+) -> FieldFit | None:
     """Fit the model, or return None if no answer has labelled fields.
 
     Args:
         table: labelled problems.
-        crossed: folds of the problems.
+        crossfit: folds of the problems.
         posteriors: recalibrated posterior of each fold, fitted on the other folds.
         selected: selected cluster of each problem, shape (P,); -1 for none.
     """
     if not any(table.field_verdicts):
         return None
-    rows, best = _rows(table, crossed, posteriors, selected)
+    rows, best = _rows(table, crossfit, posteriors, selected)
     if not len(rows.owner):
         return None
-    known, fold = ~np.isnan(rows.right), crossed.fold
+    known, fold = ~np.isnan(rows.right), crossfit.fold
     center, num_kinds = np.concatenate([PRIOR, np.zeros(len(rows.kinds))]), len(rows.kinds)
     log_odds = np.zeros(len(rows.owner))
     for number in range(len(posteriors)):
@@ -166,8 +168,8 @@ def fit_fields(table: PoolTable, crossed: CrossFit, posteriors: Sequence[Posteri
             own.paths[own.path_of_row[row]] for own, row in zip(evidence, local, strict=True) if own is not None
         ),
         confidence=np.where(proven, 1.0, confidence),
-        marginal=np.where(proven, 1.0, sigmoid(rows.plain[chosen, 0])),
-        share=sigmoid(rows.plain[chosen, 1]),
+        marginal=np.where(proven, 1.0, sigmoid(rows.other_terms[chosen, 0])),
+        share=sigmoid(rows.other_terms[chosen, 1]),
         right=rows.right[chosen],
     )
 
@@ -197,15 +199,15 @@ def _model(rows: _Rows, theta: Floats, used: Bools) -> FieldModel:
     )
 
 
-def _rows(table: PoolTable, crossed: CrossFit, posteriors: Sequence[Posterior], selected: Ints) -> tuple[_Rows, Ints]:
+def _rows(table: PoolTable, crossfit: CrossFit, posteriors: Sequence[Posterior], selected: Ints) -> tuple[_Rows, Ints]:
     """All values of the problems, and the rows of the selected answers' values."""
-    pools, given = _evidence(table, crossed, posteriors, selected)
+    pools, given = _evidence(table, crossfit, posteriors, selected)
     authors, kinds = list(table.authors), _kinds(pools)
     of_author = {name: place for place, name in enumerate(authors)}
     of_kind = {name: place for place, name in enumerate(kinds)}
     shape = (len(pools), len(authors), len(kinds))
     own_right, own_total = np.zeros(shape), np.zeros(shape)
-    plain, voice, owner, kind, right, best = [], [], list[int](), list[int](), [], list[Ints]()
+    other_terms, author_share, owner, kind, right, best = [], [], list[int](), list[int](), [], list[Ints]()
     offsets = np.cumsum([0, *(0 if pool is None else len(pool.values) for pool in pools)])
     for place, pool in enumerate(pools):
         if pool is None:
@@ -214,9 +216,9 @@ def _rows(table: PoolTable, crossed: CrossFit, posteriors: Sequence[Posterior], 
         kind_of_path = np.array([of_kind.get(kind_of_field(path), 0) for path in pool.paths])
         columns = [of_author[author] for author in pool.authors]
         wide = np.zeros((len(pool.values), len(authors)))
-        wide[:, columns] = pool.voice
-        plain.append(pool.plain)
-        voice.append(wide)
+        wide[:, columns] = pool.author_share
+        other_terms.append(pool.other_terms)
+        author_share.append(wide)
         owner += [place] * len(pool.values)
         kind += kind_of_path[pool.path_of_row].tolist()
         right.append(_verdicts(pool, table, labelled))
@@ -229,8 +231,8 @@ def _rows(table: PoolTable, crossed: CrossFit, posteriors: Sequence[Posterior], 
             best.append(offsets[place] + pool.rows[:, given[place]])
     rows = _Rows(
         pools=pools,
-        plain=np.concatenate(plain) if plain else np.zeros((0, len(TERMS) - 1)),
-        voice=np.concatenate(voice) if voice else np.zeros((0, len(authors))),
+        other_terms=np.concatenate(other_terms) if other_terms else np.zeros((0, len(TERMS) - 1)),
+        author_share=np.concatenate(author_share) if author_share else np.zeros((0, len(authors))),
         owner=np.array(owner, dtype=np.intp),
         kind=np.array(kind, dtype=np.intp),
         right=np.concatenate(right) if right else np.zeros(0),
@@ -244,17 +246,17 @@ def _rows(table: PoolTable, crossed: CrossFit, posteriors: Sequence[Posterior], 
 
 
 def _evidence(
-    table: PoolTable, crossed: CrossFit, posteriors: Sequence[Posterior], selected: Ints
+    table: PoolTable, crossfit: CrossFit, posteriors: Sequence[Posterior], selected: Ints
 ) -> tuple[list[FieldEvidence | None], list[int | None]]:
     """Evidence of each problem under the posterior of its fold, and the index of its selected answer."""
     probability = np.zeros(table.num_clusters)
-    of_cluster = crossed.fold[table.pool_of_cluster]
+    of_cluster = crossfit.fold[table.pool_of_cluster]
     chosen = np.full(table.num_pools, -1, dtype=np.intp)
     for number, posterior in enumerate(posteriors):
         inside = of_cluster == number
         probability[inside] = posterior.estimates(table).probability[inside]
         given = representatives(table, posterior.reference)
-        own = (crossed.fold == number) & (selected >= 0)
+        own = (crossfit.fold == number) & (selected >= 0)
         chosen[own] = given[selected[own]]
     first = np.cumsum([0, *map(len, table.clusters)])
     pools: list[FieldEvidence | None] = []
@@ -262,7 +264,7 @@ def _evidence(
     for place, clusters in enumerate(table.clusters):
         shares = {cluster.key: float(probability[first[place] + index]) for index, cluster in enumerate(clusters)}
         candidates = [table.candidates[row] for row in table.rows_of(place)]
-        pool = field_evidence(candidates, shares, posteriors[crossed.fold[place]].reference)
+        pool = field_evidence(candidates, shares, posteriors[crossfit.fold[place]].reference)
         best = None if chosen[place] < 0 else table.candidates[chosen[place]].report.answer
         pools.append(pool)
         answers.append(None if pool is None or best is None else pool.answer_of.get(best))

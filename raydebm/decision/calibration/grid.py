@@ -1,15 +1,15 @@
 """Choose lambda, theta_sigma and theta_abstain on a validation split (paper, "Inference").
 
-The grid maximises pass@1 of the loop, the share correct among *answered* problems. This equals the lift over
-single-pass selection with the base policy's lambda, which is the same for the whole grid. Where labels have a violation
-score, its mean over the answered problems is minimised instead, because fully correct answers are too rare there.
+The grid maximises pass@1 of the loop, the share correct among *answered* problems. This also maximises the lift over
+single-pass selection with the base policy's lambda, because that baseline is the same for the whole grid. Where labels
+have a violation score, its mean over the answered problems is minimised instead: fully correct answers are too rare.
 
 Settings that abstain on more than ``MAX_ABSTAIN_FRAC`` of the problems are excluded. Ties go to the lower abstention
 share, then to fewer regenerations, then to the lambda and thresholds nearest those of the base policy. If no setting is
 within the limit, the one with the lowest abstention share is chosen and ``within_limit`` is False.
 
-Thresholds only gate, so the loop goes through all passes of each problem once per lambda, and the grid is evaluated on
-arrays. A test compares this with the loop under every setting.
+Thresholds only determine where a problem stops, so the loop goes through all passes of each problem once per lambda,
+and the grid is evaluated on arrays. A test compares this with the loop under every setting.
 """
 
 import math

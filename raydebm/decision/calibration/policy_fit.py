@@ -2,7 +2,7 @@
 
 In:   a table of labelled pools; walks of their later passes; costs or a guarantee.
 Out:  a policy with posterior, profile, thresholds and guarantee, and the evidence for it.
-Does not know: files, Ray, the source of labels.
+Independent of: files, Ray, the source of labels.
 
 Every number that judges the policy is from cross-fitted predictions: each problem is decided by a posterior that was
 fitted on other problems. Without a guarantee, a problem is answered if its expected gain is above that of refusing: p -
@@ -22,7 +22,7 @@ from raydebm.config import CostsConfig, DecisionConfig
 from raydebm.config.decision import Profile
 from raydebm.decision.calibration.field_fit import FieldFit, fit_fields
 from raydebm.decision.calibration.profile_choice import ProfileChoice, choose_profile
-from raydebm.decision.calibration.walks import PromiseTest, Walk, WalkOf, final_step, stops
+from raydebm.decision.calibration.walks import GuaranteeTest, Walk, WalkOf, final_step, stops
 from raydebm.decision.evidence.fitting import CrossFit, cross_fit, fit_posterior, given_worth
 from raydebm.decision.evidence.pool_sizes import PoolParts
 from raydebm.decision.evidence.posterior import Competition, Estimates, Posterior
@@ -35,7 +35,7 @@ from raydebm.decision.sampling.waves import cut_pass
 from raydebm.decision.table import Floats, Ints, PoolTable
 from raydebm.errors import ConfigError, PoolError
 
-PROMISES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+ERRORS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
 """Error rates of the table of possible guarantees."""
 NUM_ACCEPT_THRESHOLDS = 20
 DELTA = 0.1
@@ -48,8 +48,8 @@ class PolicyFit:
 
     policy: Policy
     choice: ProfileChoice
-    promises: tuple[Guarantee, ...]
-    """Guarantees possible at the error rates of ``PROMISES``."""
+    guarantees: tuple[Guarantee, ...]
+    """Guarantees possible at the error rates of ``ERRORS``."""
     guarantee: Guarantee | None
     """Requested guarantee."""
     confidence: Floats
@@ -70,7 +70,7 @@ class PolicyFit:
         return {
             "policy": policy_id(self.policy),
             "profile": self.choice.to_json(),
-            "promises": [guarantee.to_json() for guarantee in self.promises],
+            "promises": [guarantee.to_json() for guarantee in self.guarantees],
             "guarantee": None if self.guarantee is None else self.guarantee.to_json(),
             "confidence": [None if math.isinf(value) else value for value in self.confidence.tolist()],
             "worth": self.worth.tolist(),
@@ -83,7 +83,7 @@ class PolicyFit:
     def decision_file(self) -> dict[str, Any]:
         """Contents of ``calibration/decision.json``."""
         reliability = reliability_table(self.confidence, self.worth)
-        return {**self.to_json(), "promises": promise_rows(self.promises), "reliability": reliability}
+        return {**self.to_json(), "promises": guarantee_rows(self.guarantees), "reliability": reliability}
 
     def facts(self) -> dict[str, Any]:
         """Main numbers, for display and for a manifest."""
@@ -109,7 +109,7 @@ def fit_policy(
     checkpoint: str = "",
     profile: Profile | None = None,
     walk: WalkOf | None = None,
-    promises: Sequence[float] = PROMISES,
+    errors: Sequence[float] = ERRORS,
     terms: Sequence[str] | None = None,
     context: Sequence[str] | None = None,
 ) -> PolicyFit:
@@ -125,7 +125,7 @@ def fit_policy(
         checkpoint: fingerprint of the ensemble that computed the energies. Default: unknown.
         profile: profile to use. Default: chosen by tests.
         walk: walks for policies with several passes. Default: one pass.
-        promises: error rates of the table of possible guarantees.
+        errors: error rates of the table of possible guarantees.
         terms: terms about answers that may have weight. Default: all.
         context: terms about "none of them" that may have weight. Default: all.
 
@@ -150,25 +150,25 @@ def fit_policy(
         )
         return replace(posterior, checkpoint=checkpoint)
 
-    crossed = cross_fit(table, fit)
-    given = _given_worth(table, crossed)
+    crossfit = cross_fit(table, fit)
+    given = _given_worth(table, crossfit)
     # Without energies these profiles select what the posterior selects, and would be tested once more.
     idle = () if np.isfinite(table.answered.mu).any() else ("energy", "energy_vote")
-    by_profile = {name: _at(given, _selected(name, table, crossed)) for name in PROFILES if name not in idle}
+    by_profile = {name: _at(given, _selected(name, table, crossfit)) for name in PROFILES if name not in idle}
     choice = choose_profile(by_profile, delta=DELTA)
     if profile is not None:
         choice = replace(choice, profile=profile, tests=())
-    predictions = _Predictions.of(choice.profile, table, crossed)
+    predictions = _Predictions.of(choice.profile, table, crossfit)
     policy = base.replaced(
         rule="posterior", profile=choice.profile, posterior=predictions.calibrated(fit()), guarantee=None
     )
-    own = [predictions.calibrated(other, fold) for fold, other in enumerate(crossed.posteriors)]
+    own = [predictions.calibrated(other, fold) for fold, other in enumerate(crossfit.posteriors)]
 
     def walked(current: Policy) -> Walk:
         return predictions.walked(own, policy=current, walk=walk)
 
-    fitted = _fitted(_tested(policy, walked, config), choice, config=config, promises=promises)
-    fields = fit_fields(table, crossed, own, predictions.selected)
+    fitted = _fitted(_tested(policy, walked, config), choice, config=config, errors=errors)
+    fields = fit_fields(table, crossfit, own, predictions.selected)
     return with_fields(replace(fitted, num_problems=table.num_pools), fields, config)
 
 
@@ -188,14 +188,14 @@ def with_fields(fit: PolicyFit, fields: FieldFit | None, config: DecisionConfig)
     policy = fit.policy.replaced(fields=fields.model)
     if config.max_field_error is None:
         return replace(fit, policy=policy, fields=fields)
-    promise = fields.certify(config.max_field_error, config.confidence)
-    stated = _stated(promise)
+    guarantee = fields.certify(config.max_field_error, config.confidence)
+    stated = _stated(guarantee)
     policy = policy.replaced(tau_field=stated["tau"], field_guarantee=stated)
-    return replace(fit, policy=policy, fields=fields, field_guarantee=promise)
+    return replace(fit, policy=policy, fields=fields, field_guarantee=guarantee)
 
 
 def fit_thresholds(
-    policy: Policy, walked: Callable[[Policy], Walk], *, config: DecisionConfig, promises: Sequence[float] = PROMISES
+    policy: Policy, walked: Callable[[Policy], Walk], *, config: DecisionConfig, errors: Sequence[float] = ERRORS
 ) -> PolicyFit:
     """Choose thresholds and certify the guarantee, with posterior and profile fixed.
 
@@ -203,7 +203,7 @@ def fit_thresholds(
         policy: policy with a posterior that was fitted on other problems than those walked.
         walked: function that walks labelled problems under a policy with other thresholds.
         config: costs and the requested guarantee.
-        promises: error rates of the table of possible guarantees.
+        errors: error rates of the table of possible guarantees.
 
     Raises:
         ConfigError: the policy has no posterior.
@@ -223,7 +223,7 @@ def fit_thresholds(
         tests=(),
         num_problems=len(labelled),
     )
-    return _fitted(tested, choice, config=config, promises=promises)
+    return _fitted(tested, choice, config=config, errors=errors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -231,20 +231,20 @@ class _Tested:
     """A policy with thresholds, and the walks that guarantees are tested on."""
 
     policy: Policy
-    test: PromiseTest
+    test: GuaranteeTest
     """Test of the requested guarantee."""
-    table: PromiseTest
+    table: GuaranteeTest
     """Test for the table of possible guarantees. Where labels chose the policy's ``tau_accept``, it uses another
     ``tau_accept`` that labels did not choose."""
 
 
 def _tested(base: Policy, walked: Callable[[Policy], Walk], config: DecisionConfig) -> _Tested:
     """Choose the thresholds of a policy and walk the problems under them."""
-    steps, is_promising = walked(base), config.max_error is not None
-    policy = _with_thresholds(base, steps.expected() if is_promising else steps, config.costs)
+    steps, is_guaranteed = walked(base), config.max_error is not None
+    policy = _with_thresholds(base, steps.expected() if is_guaranteed else steps, config.costs)
     own = walked(policy) if policy.waves is not None and policy.tau_accept != base.tau_accept else steps
-    test = PromiseTest.of(policy, own, walked)
-    if is_promising or steps.confidence.shape[1] == 1:
+    test = GuaranteeTest.of(policy, own, walked)
+    if is_guaranteed or steps.confidence.shape[1] == 1:
         return _Tested(policy=policy, test=test, table=test)
     if test.is_free:
         unlabelled = _with_thresholds(base, steps.expected(), config.costs).tau_accept
@@ -253,7 +253,7 @@ def _tested(base: Policy, walked: Callable[[Policy], Walk], config: DecisionConf
     return _Tested(policy=policy, test=test, table=all_passes)
 
 
-def _fitted(tested: _Tested, choice: ProfileChoice, *, config: DecisionConfig, promises: Sequence[float]) -> PolicyFit:
+def _fitted(tested: _Tested, choice: ProfileChoice, *, config: DecisionConfig, errors: Sequence[float]) -> PolicyFit:
     """Policy fit with the requested guarantee and the table of possible ones."""
     policy, test = tested.policy, tested.test
     assert policy.posterior is not None
@@ -264,14 +264,14 @@ def _fitted(tested: _Tested, choice: ProfileChoice, *, config: DecisionConfig, p
     elif config.max_error is not None:
         guarantee = test.certify(config.max_error, confidence=level, binary=binary)
     if guarantee is not None:
-        policy = _promised(policy, guarantee)
+        policy = _with_guarantee(policy, guarantee)
         policy = policy.replaced(tau_accept=test.tau_accept(policy.tau_answer))
     confidence, worth = final_step(test.steps_at(policy.tau_accept), policy.tau_accept)
     labelled = ~np.isnan(worth)
     return PolicyFit(
         policy=policy,
         choice=choice,
-        promises=tuple(tested.table.certify(error, confidence=level, binary=binary) for error in promises),
+        guarantees=tuple(tested.table.certify(error, confidence=level, binary=binary) for error in errors),
         guarantee=guarantee,
         confidence=confidence[labelled],
         worth=worth[labelled],
@@ -280,36 +280,36 @@ def _fitted(tested: _Tested, choice: ProfileChoice, *, config: DecisionConfig, p
     )
 
 
-def _promised(policy: Policy, promise: Guarantee) -> Policy:
+def _with_guarantee(policy: Policy, guarantee: Guarantee) -> Policy:
     """Policy that answers from the certified threshold on, or only proven answers if no threshold is certified.
 
     ``tau_accept`` is raised to ``tau_answer`` if it is lower. The guarantee lists all certified thresholds, because a
     request may use another one of them.
     """
-    stated = _stated(promise)
+    stated = _stated(guarantee)
     return policy.replaced(tau_answer=stated["tau"], tau_accept=max(policy.tau_accept, stated["tau"]), guarantee=stated)
 
 
-def _stated(promise: Guarantee) -> dict[str, Any]:
+def _stated(guarantee: Guarantee) -> dict[str, Any]:
     """The guarantee as a policy has it. Without a certified threshold only what is proven passes."""
-    tau = 1.0 if promise.tau is None else promise.tau
-    return {**promise.summary(), "tau": tau, "thresholds": promise.certified_thresholds}
+    tau = 1.0 if guarantee.tau is None else guarantee.tau
+    return {**guarantee.summary(), "tau": tau, "thresholds": guarantee.certified_thresholds}
 
 
-def _selected(profile: Profile, table: PoolTable, crossed: CrossFit) -> Ints:
+def _selected(profile: Profile, table: PoolTable, crossfit: CrossFit) -> Ints:
     """Cluster selected by the profile in each pool, from the posterior that did not see the pool. Shape (P,)."""
     selected = np.full(table.num_pools, -1, dtype=np.intp)
-    estimates = Estimates(probability=crossed.probability, none=crossed.none)
-    for fold, posterior in enumerate(crossed.posteriors):
-        inside = crossed.fold == fold
+    estimates = Estimates(probability=crossfit.probability, none=crossfit.none)
+    for fold, posterior in enumerate(crossfit.posteriors):
+        inside = crossfit.fold == fold
         selected[inside] = winners(profile, table, estimates, posterior)[inside]
     return selected
 
 
-def _given_worth(table: PoolTable, crossed: CrossFit) -> Floats:
+def _given_worth(table: PoolTable, crossfit: CrossFit) -> Floats:
     """Worth of the returned candidate of each cluster, from the posterior that did not see its pool. Shape (C,)."""
-    fold = crossed.fold[table.pool_of_cluster]
-    by_fold = [given_worth(table, posterior.reference) for posterior in crossed.posteriors]
+    fold = crossfit.fold[table.pool_of_cluster]
+    by_fold = [given_worth(table, posterior.reference) for posterior in crossfit.posteriors]
     return np.choose(fold, by_fold) if len(fold) else np.empty(0)
 
 
@@ -323,30 +323,30 @@ class _Predictions:
     """Out-of-fold predictions for P labelled pools and for parts of them."""
 
     table: PoolTable
-    crossed: CrossFit
+    crossfit: CrossFit
     selected: Ints
     """Shape (P,). The profile's cluster of each pool."""
     parts: PoolParts | None
     selected_of_parts: Ints | None
 
     @classmethod
-    def of(cls, profile: Profile, table: PoolTable, crossed: CrossFit) -> "_Predictions":
-        parts = PoolParts.of(table, crossed)
+    def of(cls, profile: Profile, table: PoolTable, crossfit: CrossFit) -> "_Predictions":
+        parts = PoolParts.of(table, crossfit)
         return cls(
             table=table,
-            crossed=crossed,
-            selected=_selected(profile, table, crossed),
+            crossfit=crossfit,
+            selected=_selected(profile, table, crossfit),
             parts=parts,
-            selected_of_parts=None if parts is None else _selected(profile, parts.table, parts.crossed),
+            selected_of_parts=None if parts is None else _selected(profile, parts.table, parts.crossfit),
         )
 
     def calibrated(self, posterior: Posterior, fold: int | None = None) -> Posterior:
         """Recalibrate and correct for small pools on the other folds, or on all folds by default."""
-        used = None if fold is None else self.crossed.fold != fold
-        whole = recalibrated(posterior, self.table, self.crossed, self.selected, used=used)
+        used = None if fold is None else self.crossfit.fold != fold
+        whole = recalibrated(posterior, self.table, self.crossfit, self.selected, used=used)
         if self.parts is None or self.selected_of_parts is None:
             return whole
-        used = None if fold is None else self.parts.crossed.fold != fold
+        used = None if fold is None else self.parts.crossfit.fold != fold
         return self.parts.corrected(whole, self.selected_of_parts, used=used)
 
     def walked(self, own: Sequence[Posterior], *, policy: Policy, walk: WalkOf | None) -> Walk:
@@ -355,18 +355,18 @@ class _Predictions:
         Args:
             own: posteriors by fold.
         """
-        table, crossed, selected = self.table, self.crossed, self.selected
+        table, crossfit, selected = self.table, self.crossfit, self.selected
         if walk is not None or policy.waves is not None:
-            policies = [policy.without_accepting().replaced(posterior=own[fold]) for fold in crossed.fold]
+            policies = [policy.without_accepting().replaced(posterior=own[fold]) for fold in crossfit.fold]
             return _first_pass_in_waves(table, policies) if walk is None else walk(policies)
         confidence = np.full(len(selected), -math.inf)
         for fold, posterior in enumerate(own):
             probability, _ = posterior.recalibrate(
-                crossed.probability, crossed.none, table.pool_of_cluster, table.written
+                crossfit.probability, crossfit.none, table.pool_of_cluster, table.written
             )
-            inside = (crossed.fold == fold) & (selected >= 0)
+            inside = (crossfit.fold == fold) & (selected >= 0)
             confidence[inside] = probability[selected[inside]]
-        worth = _at(_given_worth(table, crossed), selected)
+        worth = _at(_given_worth(table, crossfit), selected)
         return Walk(confidence=confidence[:, None], worth=worth[:, None])
 
 
@@ -415,6 +415,6 @@ def reliability_table(confidence: Floats, worth: Floats, num_bins: int = 10) -> 
     ]
 
 
-def promise_rows(promises: Sequence[Guarantee]) -> list[dict[str, Any]]:
+def guarantee_rows(guarantees: Sequence[Guarantee]) -> list[dict[str, Any]]:
     """Table of possible guarantees, without the thresholds that were tried."""
-    return [{name: value for name, value in asdict(row).items() if name != "table"} for row in promises]
+    return [{name: value for name, value in asdict(row).items() if name != "table"} for row in guarantees]

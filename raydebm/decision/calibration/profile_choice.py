@@ -10,10 +10,10 @@ level:
   sign choices under which the differences in worth have at least the observed sum (one-sided sign-flip test of the
   mean).
 
-Half of delta is the posterior's level, because the other profiles are special cases of it; the other challengers share
-the rest. The probability that a richer profile replaces a simpler one that is better is therefore at most delta. With
-violation scores this is exact if differences d and -d are equally likely, and approximate otherwise. A bet on the mean
-difference is exact in both cases but misses the small differences of violation scores (docs/log/profile_tests.md).
+The level of the posterior is delta / 2, because the other profiles are special cases of it; the other challengers
+share the other half. The probability that a richer profile replaces a better simpler one is therefore at most delta.
+With violation scores this is exact if differences d and -d are equally likely, and approximate otherwise. A bet on the
+mean difference is exact in both cases but misses the small differences of violation scores (docs/log/profile_tests.md).
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ NUM_FLIPS, FLIPS_AT_ONCE = 10_000, 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileTest:
-    """A challenger against the incumbent on held-out problems."""
+    """Test of a challenger against the incumbent on held-out problems."""
 
     challenger: Profile
     incumbent: Profile
@@ -63,12 +63,12 @@ class ProfileChoice:
 
 
 def choose_profile(worth: Mapping[Profile, Floats], *, delta: float) -> ProfileChoice:
-    """Test the profiles in their order.
+    """Choose a profile by testing them in the order of ``PROFILES``.
 
     Args:
         worth: worth of each profile's selection on each held-out problem, shape (P,), by profile: 1 or 0, or 1 -
             violation; NaN if unlabelled. ``vote`` is required.
-        delta: probability of replacing a profile by a worse one.
+        delta: largest probability of replacing a profile by a worse one.
     """
     incumbent, tests = _simplest(worth), []
     challengers: Sequence[Profile] = [profile for profile in PROFILES if profile in worth and profile not in SIMPLE]

@@ -1,7 +1,7 @@
 """Labelled problems walked through their passes, and tests of guarantees on these walks.
 
 A walk has the confidence and the worth of each problem's selection after each pass. Confidences determine where
-``tau_accept`` ends it. Does not know: posteriors, costs, files.
+``tau_accept`` ends it. Independent of: posteriors, costs, files.
 """
 
 import math
@@ -60,7 +60,7 @@ def stops(steps: Walk, tau_accept: float) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PromiseTest:
+class GuaranteeTest:
     """Answer thresholds, each tested on the walk of its own policy.
 
     ``tau_accept`` is at least ``tau_answer``, so an answer threshold above it changes where problems stop. In waves it
@@ -75,7 +75,7 @@ class PromiseTest:
     """Whether any ``tau_accept`` above the policy's own is possible, because it only changes where a walk ends."""
 
     @classmethod
-    def of(cls, policy: Policy, steps: Walk, walked: Callable[[Policy], Walk]) -> "PromiseTest":
+    def of(cls, policy: Policy, steps: Walk, walked: Callable[[Policy], Walk]) -> "GuaranteeTest":
         """Walk the problems under the policies that need a walk of their own.
 
         Args:
@@ -162,7 +162,7 @@ class TraceStep:
 
 
 def steps_of(outcome: Outcome, labels: Mapping[str, Label]) -> list[TraceStep]:
-    """One step per pass of an outcome. A later pass that failed is none, as it decides nothing."""
+    """One step per pass of an outcome. A failed later pass has no step, because it decides nothing."""
     steps = []
     for done in outcome.passes:
         if not any(scored.candidate.pass_index == done.pass_index for scored in outcome.pool):

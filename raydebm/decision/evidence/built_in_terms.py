@@ -7,10 +7,10 @@ through ``authors`` and ``skill``:
 ===============  ======================================================================================
 ``votes``        log(n_a / N), the log share of candidates (majority vote)
 ``authors``      sum over authors g of f_ga, the share of g's candidates that are in a: one vote per author
-``skill``        sum over authors of f_ga logit q_g, with q_g the author's skill. With ``authors``, whose weight
-                 takes the part of log 1/c, c the probability that wrong answers coincide, this is the one-coin
-                 naive Bayes vote; without it, it fails for q_g < 1/2. Where problems have kinds, logit q_g is the
-                 author's in the kind of question minus the level of the kind, which all authors share
+``skill``        sum over authors of f_ga logit q_g, with q_g the author's skill. Together with ``authors`` it is
+                 the one-coin naive Bayes vote, in which the weight of ``authors`` is log 1/c, c the probability that
+                 wrong answers coincide; without ``authors``, the vote fails for q_g < 1/2. If problems have kinds,
+                 logit q_g is the author's skill in this kind minus the level of the kind, which all authors share
 ``energy``       mean of z over the pool minus the lowest z in a
 ``penalty``      minus the lowest E_constraint in a, at most ``MAX_PENALTY``
 ``length``       mean over the pool minus the mean over a of the log number of characters, standardised within authors

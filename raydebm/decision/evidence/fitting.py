@@ -307,7 +307,7 @@ def folds_of(problem_ids: Sequence[str], num_folds: int) -> Ints:
     return np.array([place[name] for name in problem_ids], dtype=np.intp)
 
 
-def _names_of_equal(problems: Sequence[Problem]) -> list[str]:
+def _ids_shared_by_duplicates(problems: Sequence[Problem]) -> list[str]:
     """Smallest id among the problems with the same text, by problem."""
     smallest: dict[str, str] = {}
     keys = [text_key(problem.prompt) for problem in problems]
@@ -348,6 +348,6 @@ def cross_fit(table: PoolTable, fit: Callable[[Bools], Posterior], *, num_folds:
     """
     if table.num_pools < 2:
         raise PoolError(f"cross-fitting needs at least 2 problems, got {table.num_pools}")
-    folds = folds_of(_names_of_equal(table.problems), min(num_folds, table.num_pools))
+    folds = folds_of(_ids_shared_by_duplicates(table.problems), min(num_folds, table.num_pools))
     posteriors = tuple(fit(folds != fold) for fold in range(int(folds.max()) + 1))
     return CrossFit.of(table, posteriors, folds)

@@ -37,7 +37,7 @@ def term_table() -> dict[str, Term]:
     table = {term.name: term for term in BUILT_IN}
     taken = sorted(table.keys() & ADDED_TERMS)
     if taken:
-        raise ConfigError(f"there is a term of evidence {taken[0]!r} already, which is built in; choose another name")
+        raise ConfigError(f"term of evidence {taken[0]!r} is built in; choose another name")
     return table | ADDED_TERMS
 
 

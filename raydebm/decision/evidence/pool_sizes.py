@@ -13,7 +13,7 @@ normal prior around "no change".
 
 In:   labelled pools with their cross-fitted posteriors.
 Out:  a posterior with ``full_size``, ``size_offset`` and ``size_slope``.
-Does not know: files, Ray, thresholds.
+Independent of: files, Ray, thresholds.
 """
 
 from dataclasses import dataclass, replace
@@ -42,10 +42,10 @@ class PoolParts:
     full_size: int
     table: PoolTable
     """A pool for each part."""
-    crossed: CrossFit
+    crossfit: CrossFit
 
     @classmethod
-    def of(cls, table: PoolTable, crossed: CrossFit) -> Self | None:
+    def of(cls, table: PoolTable, crossfit: CrossFit) -> Self | None:
         """Sample parts of 1, 2, 4, ... candidates below ``full_size``. None if pools have one candidate."""
         written = table.written
         full_size = int(np.sort(written)[int(FULL_SHARE * len(written))])
@@ -58,8 +58,8 @@ class PoolParts:
         rows = [_part(table.rows_of(place), size, names[place]) for place, size in parts]
         made = PoolTable.of([[table.candidates[row] for row in part] for part in rows])
         made = replace(made, correct=table.worth[np.concatenate(rows)])
-        fold = crossed.fold[[place for place, _ in parts]]
-        return cls(full_size=full_size, table=made, crossed=CrossFit.of(made, crossed.posteriors, fold))
+        fold = crossfit.fold[[place for place, _ in parts]]
+        return cls(full_size=full_size, table=made, crossfit=CrossFit.of(made, crossfit.posteriors, fold))
 
     def corrected(self, posterior: Posterior, selected: Ints, *, used: Bools | None = None) -> Posterior:
         """The same posterior with the correction for small pools.
@@ -71,16 +71,16 @@ class PoolParts:
         """
         is_used = selected >= 0 if used is None else (selected >= 0) & used
         rows = selected[is_used]
-        worth, own = self.table.cluster_worth[rows], self.crossed.probability[rows]
+        worth, own = self.table.cluster_worth[rows], self.crossfit.probability[rows]
         known = np.isfinite(worth) & (own > 0) & (own < 1)
         if not known.any():
             return posterior
         rows, worth = rows[known], worth[known]
-        table, crossed = self.table, self.crossed
+        table, fits = self.table, self.crossfit
 
         def objective(theta: Floats) -> float:
             trial = replace(posterior, full_size=self.full_size, size_offset=theta[0], size_slope=theta[1])
-            probability, _ = trial.recalibrate(crossed.probability, crossed.none, table.pool_of_cluster, table.written)
+            probability, _ = trial.recalibrate(fits.probability, fits.none, table.pool_of_cluster, table.written)
             p = np.clip(probability[rows], 1e-12, 1 - 1e-12)
             likelihood = float((worth * np.log(p) + (1 - worth) * np.log1p(-p)).sum())
             return float(theta @ theta) / (2 * PRIOR_SD**2) - likelihood

@@ -6,11 +6,11 @@ Offset b and slope s maximise the likelihood of "the selected answer is right", 
     p'(a) = e^b p(a)^s / (p(none)^s + e^b sum over clusters c of p(c)^s)
 
 This is temperature scaling (Guo et al. 2017) with a bias between the answers and "none", so that a pool's probabilities
-still sum to 1 in the same order. Where answers do not compete, p'(a) = sigmoid(b + s logit p(a)) (Platt 1999).
+still sum to 1 and keep their order. Where answers do not compete, p'(a) = sigmoid(b + s logit p(a)) (Platt 1999).
 
 In:   a posterior, cross-fitted predictions, the selected clusters.
 Out:  the posterior with offset and slope.
-Does not know: files, Ray, thresholds.
+Independent of: files, Ray, thresholds.
 """
 
 import math
@@ -32,14 +32,14 @@ Likelihood = Callable[[float, float], tuple[float, float, float]]
 
 
 def recalibrated(
-    posterior: Posterior, table: PoolTable, crossed: CrossFit, selected: Ints, *, used: Bools | None = None
+    posterior: Posterior, table: PoolTable, crossfit: CrossFit, selected: Ints, *, used: Bools | None = None
 ) -> Posterior:
     """The same posterior with offset and slope fitted on cross-fitted predictions.
 
     Args:
         posterior: Posterior before recalibration.
         table: Labelled problems.
-        crossed: Predictions for these problems, not recalibrated.
+        crossfit: Predictions for these problems, not recalibrated.
         selected: Selected cluster of each pool, shape (P,); -1 for none.
         used: Mask of the pools to learn from. Default: all.
     """
@@ -47,15 +47,15 @@ def recalibrated(
     if not len(rows):
         return posterior
     chosen = selected[rows]
-    probability, worth = crossed.probability[chosen], table.cluster_worth[chosen]
+    probability, worth = crossfit.probability[chosen], table.cluster_worth[chosen]
     known = np.isfinite(worth) & (probability > 0) & (probability < 1)
     if not known.any():
         return posterior
     rows, chosen, worth = rows[known], chosen[known], worth[known]
     if posterior.competition == "independent":
-        likelihood = _independent(crossed.probability[chosen], worth)
+        likelihood = _independent(crossfit.probability[chosen], worth)
     else:
-        likelihood = _exclusive(table.pool_of_cluster, crossed, rows, chosen, worth)
+        likelihood = _exclusive(table.pool_of_cluster, crossfit, rows, chosen, worth)
 
     def objective(theta: Floats) -> tuple[float, Floats]:
         slope = math.exp(theta[1])
@@ -79,22 +79,22 @@ def _independent(probability: Floats, worth: Floats) -> Likelihood:
     return likelihood
 
 
-def _exclusive(owner: Ints, crossed: CrossFit, rows: Ints, chosen: Ints, worth: Floats) -> Likelihood:
+def _exclusive(owner: Ints, crossfit: CrossFit, rows: Ints, chosen: Ints, worth: Floats) -> Likelihood:
     """Likelihood where answers compete.
 
     Args:
         owner: Pool of each cluster, shape (C,).
-        crossed: Predictions for P pools.
+        crossfit: Predictions for P pools.
         rows: Pools to learn from, shape (M,).
         chosen: Selected cluster of each, shape (M,).
         worth: Worth of each selection, shape (M,).
     """
-    place = np.full(len(crossed.none), -1, dtype=np.intp)
+    place = np.full(len(crossfit.none), -1, dtype=np.intp)
     place[rows] = np.arange(len(rows))
-    open_rows = np.flatnonzero((place[owner] >= 0) & (crossed.probability > 0))
+    open_rows = np.flatnonzero((place[owner] >= 0) & (crossfit.probability > 0))
     pool = place[owner[open_rows]]
     at = np.searchsorted(open_rows, chosen)
-    log_p, log_none = np.log(crossed.probability[open_rows]), np.log(crossed.none[rows])
+    log_p, log_none = np.log(crossfit.probability[open_rows]), np.log(crossfit.none[rows])
 
     def likelihood(offset: float, slope: float) -> tuple[float, float, float]:
         shares, none = softmax(slope * log_p + offset, slope * log_none, pool)

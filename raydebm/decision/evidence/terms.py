@@ -1,7 +1,7 @@
 """The definition of a term of evidence, and the inputs that terms are measured from.
 
 In:   a table of pools, and a reference with statistics of their authors.
-Does not know: labels, weights, thresholds, Ray, HTTP; the list of terms (``built_in_terms``, ``measuring``).
+Independent of: labels, weights, thresholds, Ray, HTTP; the list of terms (``built_in_terms``, ``measuring``).
 
 A user module adds its own terms (docs/tutorials/a_term_of_evidence.md):
 
@@ -174,7 +174,7 @@ class TermInputs:
     """
 
     table: PoolTable
-    """Pools, of which only the rows in clusters (``PoolTable.answered``)."""
+    """Pools, with only the rows that are in clusters (``PoolTable.answered``)."""
     reference: Reference
     """Statistics of the authors."""
     skills: Floats | None = None
@@ -268,4 +268,4 @@ def add_term(term: Term) -> None:
         ConfigError: another term with this name exists.
     """
     if ADDED_TERMS.setdefault(term.name, term) is not term:
-        raise ConfigError(f"there is a term of evidence {term.name!r} already; choose another name")
+        raise ConfigError(f"term of evidence {term.name!r} exists already; choose another name")

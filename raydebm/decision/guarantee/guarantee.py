@@ -134,7 +134,7 @@ class Guarantee:
         }
 
 
-def check_promise(max_error: float, confidence: float) -> None:
+def check_guarantee(max_error: float, confidence: float) -> None:
     """Check that a guarantee is meaningful.
 
     Raises:
@@ -172,7 +172,7 @@ def certify(
         ConfigError: ``max_error`` or ``confidence`` is not strictly between 0 and 1, there are no problems, or a value
             is NaN.
     """
-    check_promise(max_error, confidence)
+    check_guarantee(max_error, confidence)
     problems = _Problems(confidence_of, losses, binary=binary, by_threshold=by_threshold)
     thresholds, delta = confidence_of if by_threshold is None else by_threshold.thresholds, 1 - confidence
     walks = _walks(thresholds, problems.starts, floor_at)
@@ -216,7 +216,7 @@ def certify_smallest(
     Raises:
         ConfigError: see ``certify``, or ``min_coverage`` is not in (0, 1].
     """
-    check_promise(0.5, confidence)
+    check_guarantee(0.5, confidence)
     if not 0 < min_coverage <= 1:
         raise ConfigError(f"min_coverage must be above 0 and at most 1, got {min_coverage}")
     problems = _Problems(confidence_of, losses, binary=binary, by_threshold=by_threshold)

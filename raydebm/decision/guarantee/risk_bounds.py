@@ -12,7 +12,7 @@ from scipy.special import bdtr, betaincinv
 from raydebm.decision.table import Floats
 
 BETTING_LEVEL = 0.05
-"""p-value at which the bets are most efficient. They are valid at every size."""
+"""p-value for which the bets are most efficient. They are valid for every p-value."""
 
 
 def risk_p_value(wrong: float, count: int, alpha: float) -> float:

@@ -4,7 +4,7 @@
 probability that it ever raises a false alarm is at most delta (Ville's inequality), so it can be checked after every
 request. The result depends on the order of the outcomes.
 
-Does not know: Ray, torch, files, clocks.
+Independent of: Ray, torch, files, clocks.
 """
 
 import math

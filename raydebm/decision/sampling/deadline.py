@@ -43,7 +43,7 @@ class Deadline:
         return cls(total_ms=total_ms, at_s=now_s() + total_ms / 1000 - spent_s)
 
     @property
-    def draw_until_s(self) -> float:
+    def sample_until_s(self) -> float:
         """Time after which no candidate is accepted."""
         return self.at_s - JUDGING_SHARE * self.total_ms / 1000
 
@@ -61,7 +61,7 @@ class Deadline:
             f"{1000 * longest_pass_s:.0f} ms"
         )
 
-    def not_drawn(self) -> str:
+    def not_sampled(self) -> str:
         """Error of a candidate that its generator did not write in time."""
         until_ms = (1 - JUDGING_SHARE) * self.total_ms
         return f"it had not arrived after {until_ms:g} ms of the deadline of {self.total_ms:g} ms"

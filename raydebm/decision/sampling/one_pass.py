@@ -130,7 +130,7 @@ class _Stage(Generic[T]):
         """Process candidates until the stage is closed and its queue is empty.
 
         Raises:
-            ScoringError: the part returned another number of results than it received candidates.
+            ScoringError: the numbers of candidates and results differ.
         """
         while await self._has_work():
             batch, self._waiting = self._waiting, []
@@ -258,7 +258,7 @@ async def sample_pass(
     With ``waves`` the pass ends where they end it; ``waves.stop`` then has the reason.
 
     Raises:
-        ScoringError: the checker or the scorer returned another number of results than it received candidates.
+        ScoringError: the checker or the scorer returned a wrong number of results.
         Exception: an error of any part; the other parts are cancelled.
     """
     drawn = _Pass(problem, parts)

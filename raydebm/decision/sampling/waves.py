@@ -2,7 +2,7 @@
 
 In:   a policy with ``waves``, the candidates of earlier passes, and the samples of the whole pass.
 Out:  the part of the pass to sample, and a ``PassStop`` with the reason for its end.
-Does not know: the source of samples. A source passes its requests to ``PassWaves.run``; a replay cuts a recorded pass
+Independent of: the source of samples. A source passes its requests to ``PassWaves.run``; a replay cuts a recorded pass
 with ``cut_pass``. Both apply the same ``PassRule`` to the same candidates, so a replay reproduces the decision.
 
 Order: every generator's first sample, then every generator's second, and so on, as under limits. Waves are therefore
@@ -163,7 +163,7 @@ class PassWaves:
             policy: policy with ``waves``.
             pass_index: number of the pass, from 1.
             earlier: candidates of earlier passes.
-            deadline: deadline of the problem. No wave begins after its ``draw_until_s``.
+            deadline: deadline of the problem. No wave begins after its ``sample_until_s``.
             on_wave: callback after each wave.
         """
         self.cancelled: frozenset[str] = frozenset()
@@ -195,7 +195,7 @@ class PassWaves:
         if not ordered:
             self._decision = Stop(StopReason.BUDGET, "there is nothing to sample")
         for number, end in enumerate(wave_ends(self._policy.waves or (len(ordered),), len(ordered)), start=1):
-            if begin and self._deadline is not None and now_s() >= self._deadline.draw_until_s:
+            if begin and self._deadline is not None and now_s() >= self._deadline.sample_until_s:
                 words = f"the deadline of {self._deadline.total_ms:g} ms leaves no time for wave {number}"
                 self._decision = Stop(StopReason.BUDGET, words)
                 return

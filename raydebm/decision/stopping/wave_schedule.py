@@ -2,7 +2,7 @@
 
 In:   the requests of the first pass, and after each wave the constraint reports of its candidates.
 Out:  the requests of the next wave.
-Does not know: the source of answers, energies, Ray, files.
+Independent of: the source of answers, energies, Ray, files.
 """
 
 from collections import Counter

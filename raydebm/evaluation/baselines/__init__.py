@@ -2,7 +2,7 @@
 
 In:   pools (a problem and the texts of its candidates); for EORM also training groups.
 Out:  a score per candidate, higher is better, or the reason for its absence (``store.SCORES``).
-Does not know: Ray, labels, gold, energies.
+Independent of: Ray, labels, gold, energies.
 
 ``build_scorer`` imports only the dependencies of one kind: a judge behind an endpoint loads no torch. Single-shot
 models are generators, not scorers: see ``docs/baselines.md``.
@@ -39,7 +39,7 @@ def build_scorer(
         budget: Budget shared by all endpoints of a run.
         key: Key of a judge's endpoint. Default: read from the environment.
         train: EORM's training pairs, all pairs of a problem (``PairsConfig(max_pairs=None)``).
-        validation: Groups that choose EORM's epoch.
+        validation: Groups by which EORM's epoch is chosen.
         folder: Folder of EORM's checkpoint, existing or new.
 
     Raises:

@@ -5,8 +5,8 @@ Out:  three signals per text over the answer's tokens: ``logprob`` (mean log-pro
       entropy of the next-token distribution) and ``worst`` (mean log-probability of the worst tenth). Higher is better.
 
 The input is the problem, a newline and the answer. Long inputs are cut like the scorer's texts (``batching.fitted``),
-so one token of a cut answer follows another than in the original. The problem's tokens are context and are not
-measured. Answers to one problem share its context, which runs once if this saves a quarter of their tokens
+so in a cut answer the tokens at the cut are adjacent, unlike in the original. The problem's tokens are context and are
+not measured. Answers to one problem share its context, which runs once if this saves a quarter of their tokens
 (``SHARED_FROM``).
 
 Shapes: B texts of a micro-batch, A tokens of an answer, V vocabulary.

@@ -128,7 +128,7 @@ def train_eorm(
 
     Args:
         train: Problems with all their pairs.
-        validation: Problems that choose the epoch, by the share of problems won. If empty, the last epoch is stored.
+        validation: Problems by whose accuracy the epoch is chosen. If empty, the last epoch is stored.
 
     Raises:
         PoolError: there is nothing to train on.
@@ -258,7 +258,7 @@ class Eorm:
 
     @classmethod
     def load(cls, folder: Path, config: EormBaseline) -> "Eorm":
-        """Load a checkpoint. Raises CheckpointError if the folder is missing, torn, or has another tokenizer."""
+        """Load a checkpoint. Raises CheckpointError if the folder is missing, corrupt, or has another tokenizer."""
         return cls(config, read_record(folder / RECORD_FILE, EormRecord), load_tensors(folder / WEIGHTS_FILE))
 
     @staticmethod

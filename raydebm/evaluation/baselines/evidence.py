@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class EvidenceScorers:
-    """Scorer of texts by all baselines that are evidence."""
+    """All baselines that are evidence, as one scorer."""
 
     def __init__(self, scorers: Sequence[CandidateScorer]) -> None:
         self._scorers = tuple(scorers)
@@ -57,6 +57,6 @@ def _loaded(config: BaselineConfig, run: RunDir) -> CandidateScorer:
 
 def _named(name: str, score: TextScore) -> dict[str, float]:
     if score.value is None:
-        log.warning("baseline %r gave a text no score: %s", name, score.error)
+        log.warning("baseline %r could not score a text: %s", name, score.error)
         return {}
     return {name: score.value, **{f"{name}.{part}": value for part, value in score.parts.items()}}

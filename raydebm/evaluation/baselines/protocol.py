@@ -1,6 +1,6 @@
-"""Interface of all scorers of candidates, and how one runs over a run's candidates.
+"""Interface of baselines that score candidates, and the loop that scores the candidates of a run in pieces.
 
-In bounded pieces, each distinct text once, one row per candidate.
+Each distinct text is scored once. The result has one row per candidate.
 """
 
 import math
@@ -85,7 +85,7 @@ def score_candidates(
     pools_per_call: int = POOLS_PER_CALL,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[CandidateScore]:
-    """One row per candidate, in order. Candidates without text are rows with ``error``.
+    """One row per candidate, in order. Rows of candidates without text have ``error``.
 
     Args:
         problems: Problems by id.
@@ -94,7 +94,7 @@ def score_candidates(
 
     Raises:
         PoolError: a candidate's problem is not among the problems.
-        ScoringError: the scorer returned another number of scores than it received texts.
+        ScoringError: the numbers of texts and scores differ.
     """
     pools = _pools(problems, candidates)
     by_text: dict[tuple[str, str], TextScore] = {}
@@ -115,7 +115,7 @@ def scored_pools(scorer: CandidateScorer, pools: Sequence[PoolTexts]) -> list[li
     If memory is insufficient, the pools are halved. Texts of a single pool that is too large have errors.
 
     Raises:
-        ScoringError: the scorer returned another number of scores than it received texts.
+        ScoringError: the numbers of texts and scores differ.
     """
     try:
         scores = scorer.score(pools)

@@ -31,8 +31,8 @@ POSTERIOR, CHOSEN = "posterior", "chosen profile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """Guarantee possible at one error on the labelled problems, with its result on the test problems."""
+class CheckedGuarantee:
+    """Guarantee of one error rate, fitted on the labelled problems and checked on the test problems."""
 
     max_error: float
     confidence: float
@@ -59,20 +59,21 @@ class DecisionStudy:
     num_labelled: int
     confidence: SignalRow
     reliability: Reliability
-    promises: tuple[Promise, ...]
+    promises: tuple[CheckedGuarantee, ...]
     weights: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Decided:
-    """Selections of a policy's posterior: row and probability of each pool's, shape (P,). -1 and 0 without one."""
+    """Selections under a policy's posterior: rows of shape (P,), -1 for a pool without a selection."""
 
     policy: Policy
-    first: Ints
+    by_profile: Ints
+    """Selection by the policy's profile."""
     confidence: Floats
-    """Probability that the profile's selection is right."""
-    probable: Ints
-    best_author: Ints
+    """Probability that the profile's selection is right. 0 without one."""
+    by_posterior: Ints
+    by_best_author: Ints
 
     @classmethod
     def of(cls, pools: PoolTable, policy: Policy) -> "Decided | None":
@@ -85,10 +86,10 @@ class Decided:
         first, probable, best = (winners(profile, pools, estimates, posterior) for profile in profiles)
         return cls(
             policy=policy,
-            first=given[first],
+            by_profile=given[first],
             confidence=np.append(estimates.probability, 0.0)[first],
-            probable=given[probable],
-            best_author=given[best],
+            by_posterior=given[probable],
+            by_best_author=given[best],
         )
 
     def best_generator(self) -> Selector:
@@ -98,7 +99,7 @@ class Decided:
             group="decision",
             description="the profile best_author: the answer that the generator of the highest skill on labelled "
             "problems gives most often, as this generator gave it; the next one's where all its answers are refuted",
-            weights=partial(one_hot, picked=self.best_author),
+            weights=partial(one_hot, picked=self.by_best_author),
             energies=1.0,
         )
 
@@ -114,7 +115,7 @@ class Decided:
                 name=POSTERIOR,
                 group="decision",
                 description="the most probable answer, as the most skilled generator gave it; ties by lowest E",
-                weights=partial(one_hot, picked=self.probable),
+                weights=partial(one_hot, picked=self.by_posterior),
                 energies=1.0,
                 scores=scores,
             ),
@@ -122,17 +123,16 @@ class Decided:
                 name=CHOSEN,
                 group="decision",
                 description=f"the profile that held-out problems chose: {self.policy.profile}",
-                weights=partial(one_hot, picked=self.first),
+                weights=partial(one_hot, picked=self.by_profile),
                 energies=1.0,
                 scores=scores,
             ),
         ]
 
     def stated(self, pools: PoolTable) -> Stated:
-        """Confidence in the profile's selections, 0 without one, and what they are worth."""
-        return Stated(
-            confidence=self.confidence, correct=pools.correct_at(self.first), violation=pools.violation_at(self.first)
-        )
+        """Confidence in the profile's selections, and their worth."""
+        own = self.by_profile
+        return Stated(confidence=self.confidence, correct=pools.correct_at(own), violation=pools.violation_at(own))
 
 
 def _scores_of(posterior: Posterior | None) -> tuple[str, ...]:
@@ -166,23 +166,23 @@ def decision_study(
         num_labelled=fit["num_problems"],
         confidence=stated.row(bootstrap),
         reliability=stated.reliability(bootstrap),
-        promises=tuple(_promise(promise, stated, bootstrap) for promise in fit["promises"]),
+        promises=tuple(_guarantee(guarantee, stated, bootstrap) for guarantee in fit["promises"]),
         weights={} if posterior is None else {**posterior.weights, **posterior.context_weights},
     )
 
 
-def _promise(promise: Mapping[str, Any], stated: Stated, bootstrap: Bootstrap) -> Promise:
-    answered = stated.confidence >= (math.inf if promise["tau"] is None else promise["tau"])
-    return Promise(
-        **{name: promise[name] for name in ("max_error", "confidence", "certified", "tau", "problems", "coverage")},
-        upper_bound=promise["upper_bound"],
-        more_problems=promise["more_problems"],
+def _guarantee(guarantee: Mapping[str, Any], stated: Stated, bootstrap: Bootstrap) -> CheckedGuarantee:
+    answered = stated.confidence >= (math.inf if guarantee["tau"] is None else guarantee["tau"])
+    return CheckedGuarantee(
+        **{name: guarantee[name] for name in ("max_error", "confidence", "certified", "tau", "problems", "coverage")},
+        upper_bound=guarantee["upper_bound"],
+        more_problems=guarantee["more_problems"],
         test_coverage=bootstrap.proportion(answered.astype(np.float64)),
         test_error=bootstrap.proportion(np.where(answered, 1 - stated.worth, math.nan)),
     )
 
 
-MOST_KINDS = 20
+MAX_KINDS = 20
 """Kinds of field with a row of their own, the most frequent first."""
 
 
@@ -257,7 +257,7 @@ def field_study(
         )
 
     every = np.ones(len(judged))
-    most = [kind for kind, _ in Counter(kinds.tolist()).most_common(MOST_KINDS)]
+    most = [kind for kind, _ in Counter(kinds.tolist()).most_common(MAX_KINDS)]
     stated = reliability("field confidence", "the field is right", confidence, right, by_field)
     return FieldStudy(
         tau_field=tau_field,

@@ -183,9 +183,9 @@ def calibration_error(predicted: Floats, happened: Floats, place: NDArray[np.int
 # ---- fitted probabilities --------------------------------------------------------------------------------------------
 
 
-def logistic(features: Floats, correct: Floats, asked: Floats) -> Floats:
-    """Probabilities that the rows of ``asked`` are correct, by a standardised logistic regression on labelled rows."""
-    probabilities: Floats = standardized_logistic().fit(features, correct).predict_proba(asked)[:, 1]
+def logistic(features: Floats, correct: Floats, others: Floats) -> Floats:
+    """Probabilities that the rows of ``others`` are correct, by a standardised logistic regression on labelled rows."""
+    probabilities: Floats = standardized_logistic().fit(features, correct).predict_proba(others)[:, 1]
     return probabilities
 
 
@@ -216,9 +216,9 @@ def fitted(
         return probabilities
     fold = np.random.default_rng(seed_for(seed, "folds", len(correct))).permutation(len(correct)) % NUM_FOLDS
     for index in range(NUM_FOLDS):
-        train, asked = known & (fold != index), usable & (fold == index)
-        if asked.any() and len(set(correct[train])) == 2:
-            probabilities[asked] = fit(features[train], correct[train], features[asked])
+        train, held_out = known & (fold != index), usable & (fold == index)
+        if held_out.any() and len(set(correct[train])) == 2:
+            probabilities[held_out] = fit(features[train], correct[train], features[held_out])
     return probabilities
 
 

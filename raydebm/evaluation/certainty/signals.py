@@ -124,7 +124,7 @@ about a tenth of its width."""
 class SignalRow:
     """Quality of one signal as a predictor of correct selections.
 
-    Accuracy is mean worth, and an error is 1 - worth: correct and wrong, or 1 - violation and violation.
+    Accuracy is the mean worth (``worth_of``), and the error of a selection is 1 - worth.
     """
 
     name: str
@@ -171,7 +171,7 @@ def _row(signal: Signal, worth: Floats, correct: Floats, bootstrap: Bootstrap) -
 
 
 def num_answered(left_out: float, n: int) -> int:
-    """Number of answered problems of n if this share is excluded."""
+    """Number of problems that remain of n without this share."""
     return n - round(left_out * n)
 
 

@@ -78,13 +78,13 @@ def case_studies(pools: PoolTable, *, lambda_: float) -> CaseStudies:
             cases.append(_case(pools, pool, int(row), energy))
         group = pools.candidates[row].candidate.generator, pools.problems[pool].difficulty
         counts.setdefault(group, Counter()).update(("num_picked", outcome))
-    lost_by_most = sorted(cases, key=lambda case: (-math.inf if case.margin is None else -case.margin, case.problem_id))
+    by_margin = sorted(cases, key=lambda case: (-math.inf if case.margin is None else -case.margin, case.problem_id))
     return CaseStudies(
         counts=tuple(
             CaseCount(generator=generator, difficulty=difficulty, **own)
             for (generator, difficulty), own in sorted(counts.items())
         ),
-        cases=tuple(lost_by_most),
+        cases=tuple(by_margin),
     )
 
 
@@ -113,8 +113,8 @@ def case_tables(studies: CaseStudies) -> list[Table]:
     by_generator = Counter(case.picked for case in studies.cases).most_common()
     counts = table_of(
         "Selections by generator and difficulty",
-        "Who wrote the selections, on problems of which difficulty. Avoidable: the selection is wrong and a right "
-        "answer was there; hopeless: no answer of the pool is right.",
+        "Selections of each generator's answers, by difficulty of the problem. Avoidable: the selection is wrong and "
+        "the pool has a right answer; hopeless: no answer of the pool is right.",
         studies.counts,
         {
             "generator": lambda row: row.generator,
@@ -126,10 +126,10 @@ def case_tables(studies: CaseStudies) -> list[Table]:
         },
     )
     cases = table_of(
-        "Wrong selections where a right answer was there",
+        "Wrong selections from pools with a right answer",
         f"{len(studies.cases)} problems; the selections are "
-        f"{', '.join(f'{count} of {name}' for name, count in by_generator)}. Shown are the {MAX_SHOWN} at most in "
-        "which the best right answer lost by most. Lost by: its E minus that of the selection, and the same of mu.",
+        f"{', '.join(f'{count} of {name}' for name, count in by_generator)}. Shown are at most {MAX_SHOWN}, those "
+        "with the largest difference first. Lost by: E (mu) of the best right answer minus that of the selection.",
         studies.cases[:MAX_SHOWN],
         {
             "problem": lambda case: case.problem_id,

@@ -45,7 +45,7 @@ class FeatureExtractor:
         """Load a checkpoint and merge its adapters into the backbone.
 
         Raises:
-            CheckpointError: parts are missing or torn, or were trained on another backbone.
+            CheckpointError: parts are missing or corrupt, or were trained on another backbone.
         """
         self.folder = Path(folder)
         self.record, self.adapters = read_ensemble(self.folder)
@@ -73,11 +73,11 @@ class FeatureExtractor:
         """Scorer of a checkpoint that differs from the extractor's at most in its heads.
 
         Raises:
-            CheckpointError: parts are missing or torn, or adapters or backbone differ.
+            CheckpointError: parts are missing or corrupt, or adapters or backbone differ.
         """
         record, adapters = read_ensemble(Path(folder))
         if _without_heads(record, adapters) != _without_heads(self.record, self.adapters):
-            raise CheckpointError(f"{folder}: its adapters are not those whose features are kept; score it by itself")
+            raise CheckpointError(f"{folder}: its adapters are not those of the cached features; score it by itself")
         heads = [head_of(adapter, hidden_size=self.backbone.hidden_size) for adapter in adapters]
         return EnsembleScorer(record=record, encoder=self._encoder, engine=_HeadsEngine(self, heads))
 
@@ -200,7 +200,7 @@ def repair_heads(
         ConfigError: ``out`` is the checkpoint itself.
     """
     if out.resolve() == extractor.folder.resolve():
-        raise ConfigError(f"repair writes a new checkpoint; {str(out)!r} is the one that is to be repaired")
+        raise ConfigError(f"repair writes a new checkpoint; {str(out)!r} is the one to repair")
     shared = {example.problem_id for example in train} & {example.problem_id for example in validation}
     if shared:
         raise PoolError(f"{len(shared)} problems are in repair's train and validation part, such as {min(shared)!r}")
@@ -279,8 +279,8 @@ def _in_words(sizes: Sizes) -> str:
 def _refit(
     name: str, states_ND: Tensor, fit: Sequence[RepairText], check: Sequence[RepairText], settings: RepairSettings
 ) -> tuple[EnergyHead, HeadResult]:
-    """Train a new head on fixed features, first the rows of ``fit``, then those of ``check``, until the loss on the
-    latter stops decreasing, and keep the best epoch."""
+    """Train a new head on ``fit`` until the loss on ``check`` stops decreasing, and keep the best epoch. ``states_ND``
+    has the features of both, in this order."""
     objective = _Objective.of(fit, states_ND[: len(fit)])
     held_out = _Objective.of(check, states_ND[len(fit) :]) if check else None
     with torch.random.fork_rng(devices=[]):
@@ -312,7 +312,7 @@ def _refit(
 def _train_epoch(
     name: str, head: EnergyHead, objective: "_Objective", optimizer: torch.optim.Optimizer, batch_size: int
 ) -> float:
-    """Balanced loss over the epoch, each part at its own step."""
+    """Train for one epoch. Returns the balanced loss, with each batch's part measured before its step."""
     head.train()
     total, size = 0.0, len(objective.weights)
     for rows in torch.split(torch.randperm(size), batch_size):

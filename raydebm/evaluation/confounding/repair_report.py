@@ -101,7 +101,7 @@ class RepairData:
     """Texts for early stopping, balanced in the same way."""
     test: PoolTable
     validation_pools: PoolTable | None = None
-    """Pools that choose the "best generator". Without any, it is chosen in hindsight."""
+    """Pools on which the best generator is chosen. Default: the test pools, in hindsight."""
 
     def __post_init__(self) -> None:
         tested = {problem.problem_id for problem in self.test.problems}

@@ -16,14 +16,14 @@ from raydebm.evaluation.confounding.screen import MAX_IDENTITY_SHARE, Screen, sc
 from raydebm.evaluation.confounding.swap import SwapResult
 from raydebm.evaluation.report.document import (
     Chapter,
-    Plate,
     ReportDocument,
+    ReportFigure,
     Table,
     decimal,
     number,
     percent,
-    plate_of,
     points,
+    report_figure,
     table_of,
     with_interval,
 )
@@ -98,11 +98,11 @@ def document(
     provenance: Mapping[str, str] | None,
 ) -> ReportDocument:
     """Page with the picks of the given screens, by scorer."""
-    plates = tuple(plate for plate in (_pick_plate(screens),) if plate is not None)
+    figures = tuple(figure for figure in (_pick_figure(screens),) if figure is not None)
     return ReportDocument(
         title=title,
         summary=(summary,),
-        chapters=(Chapter(title="Figures", plates=plates), Chapter(title="Tables", tables=tuple(tables))),
+        chapters=(Chapter(title="Figures", figures=figures), Chapter(title="Tables", tables=tuple(tables))),
         provenance=provenance or {},
     )
 
@@ -117,13 +117,13 @@ def confounding_steps(
     features: Features | None = None,
     swaps: tuple[SwapResult, ...] = (),
 ) -> Iterator[str | ConfoundingReport]:
-    """Screen and case studies of one scorer on one set of pools, and the experiments that have what they need.
+    """Screen and case studies of one scorer on one set of pools, and the experiments whose inputs are given.
 
     Yields a line before each step that takes long, and at last the report.
 
     Args:
         pools: Test pools with the energies of this scorer.
-        validation: Pools that choose the "best generator". Without any, it is chosen in hindsight.
+        validation: Pools on which the best generator is chosen. Default: the pools themselves, in hindsight.
         name: Name of the checkpoint, for headings.
         scorer: Scorer for the style ablation, and for code-only and explanation-only scoring.
         features: Features for the linear probes.
@@ -187,7 +187,7 @@ def generator_table(screening: Screen, *, title: str = "Generators") -> Table:
         "Picks and the share of correct answers, which a scorer that knows only correctness would pick, with "
         "95 % intervals of the difference. Offset: mu of a generator's correct answers relative to all correct "
         "answers of the same problems (above 0: disliked). Picks and shares: on the problems that it answered. "
-        "AUROC within: does the energy tell its own right answers from its own wrong ones (0.5: no)?",
+        "AUROC within: of the energy for right answers, among the generator's own (0.5 is chance).",
         screening.generators,
         {
             "generator": lambda row: row.generator,
@@ -210,9 +210,9 @@ def spread_table(screens: Mapping[str, Screen]) -> Table:
     return Table(
         title="Screen",
         caption="95 % intervals by bootstrap over problems; n where a figure is about some of them only. The "
-        "difference to the best generator is paired, on the problems that it answered. The paper calls a spread below "
-        "0.25 unconfounded, in the energy units of its own scorers; the share of variance and the spread in units of "
-        "the gap need none, so they alone can be compared between scorers. Last column: what points to a shortcut.",
+        "difference from the best generator is paired, on the problems that it answered. The paper calls a spread "
+        "below 0.25 unconfounded, in the energy units of its own scorers; only the share of variance and the spread "
+        "in units of the gap can be compared between scorers. Last column: signs of a shortcut.",
         headers=("figure", *screens, "a shortcut when"),
         rows=tuple((name, *(column[name][1] for column in columns), hint) for name, (hint, _) in columns[0].items()),
     )
@@ -317,7 +317,7 @@ def _swap_table(result: SwapResult) -> Table:
 # ---- figures ---------------------------------------------------------------------------------------------------------
 
 
-def _pick_plate(screens: Mapping[str, Screen]) -> Plate | None:
+def _pick_figure(screens: Mapping[str, Screen]) -> ReportFigure | None:
     """Picks of each scorer and the share of correct answers. None if nothing was picked."""
     shares = {
         name: {row.generator: row.pick_share.value for row in screen.generators if row.pick_share.value is not None}
@@ -335,4 +335,4 @@ def _pick_plate(screens: Mapping[str, Screen]) -> Plate | None:
         "Whose candidates are picked, and each generator's share of the correct candidates (means over problems). "
         "Bars of one length: correctness explains the picks. A long bar of picks above a short grey one: a favourite."
     )
-    return plate_of(pick_figure(shares, share_of_correct=correct), "Picks by generator", caption)
+    return report_figure(pick_figure(shares, share_of_correct=correct), "Picks by generator", caption)

@@ -4,7 +4,7 @@ In:   evaluated pools with energies, of any task.
 Out:  per generator: picks, energies of its correct and incorrect answers, ranking among its own answers; over all: the
       spread of correct energies between generators, and the comparison with always picking the best generator.
 
-Only the N candidates of a pool are used, and of these the labelled and scored ones.
+Only labelled and scored candidates of the pools are used, without greedy ones.
 """
 
 import math
@@ -45,8 +45,8 @@ class AuthorRow:
     num_candidates: int
     accuracy: Estimate
     correct_share: Estimate
-    """Share among a problem's correct candidates, mean over the problems that it answered with any correct one: the
-    picks of a scorer that depends only on correctness."""
+    """Share of the problem's correct candidates that are its own, mean over problems with a correct candidate that it
+    answered. A scorer that depends only on correctness picks it this often."""
     pick_share: Estimate
     excess: Estimate
     energy_correct: Estimate

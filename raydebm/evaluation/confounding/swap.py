@@ -60,7 +60,7 @@ class SwappedText:
     style: str
     text: str | None
     verdict: Verdict
-    """Verdict of the rewritten text. Unlabelled without one."""
+    """Verdict of the rewritten text. ``UNLABELED`` if there is no text."""
     before: float | None
     after: float | None
     error: str | None = None
@@ -300,8 +300,8 @@ def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
         ]
     if not rewriters:
         raise ConfigError(
-            "confounding.swap: no generator of the recipe can be asked to rewrite, or none has a correct answer among "
-            "the validation problems that confounding.rewriter could be shown; give a rewriter, or more problems"
+            "confounding.swap: no generator of the recipe can rewrite, or confounding.rewriter has no correct answer "
+            "to a validation problem as an example; name a rewriter, or use more problems"
         )
     return rewriters
 

@@ -165,7 +165,7 @@ def no_pool(column: str) -> str:
 
 _WITHOUT = {
     "greedy": "the pool has no separate sample at temperature 0",
-    ALL_PASSES: "no second pass was drawn",
+    ALL_PASSES: "no second pass was sampled",
     "best generator": "the pool is of one generator",
     **dict.fromkeys((PAPER_RULE, "mu only", WEIGHTED_VOTE), "no candidate has energies"),
 }
@@ -182,7 +182,7 @@ def selected(study: StudyResults, selector: str) -> SelectorRow:
 
 
 def joined(*remarks: str) -> str:
-    """Remarks that are not empty, in one."""
+    """Join the remarks that are not empty."""
     return "; ".join(filter(None, remarks))
 
 

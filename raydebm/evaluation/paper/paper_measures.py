@@ -33,8 +33,8 @@ _SINGLE_SHOT = {
     "Claude Sonnet 4.6": (re.compile(r"\bsonnet\W4\W6\b"), re.compile(r"\bsonnet\W4\b")),
     "Qwen-72B-Instruct": (re.compile(r"\bqwen\W?2\W5\b.*\b72b\b"), re.compile(r"\bqwen.*\b72b\b")),
 }
-"""Patterns of our row names for each of the paper's models: its own version, then another version of the same family
-and major version or size. The paper's Qwen is generation 2.5, according to its reference."""
+"""Patterns of our row names for each of the paper's models: first its own version, then close relatives of it. The
+paper's Qwen is generation 2.5, according to its reference."""
 
 
 def single_shot(model: str, study: StudyResults, selectors: Sequence[str]) -> tuple[str, str]:
@@ -80,7 +80,7 @@ def calibration_error(study: StudyResults) -> Measured:
     trust = study.evaluation.trust
     rows = () if trust is None else trust.reliabilities
     chosen = next((each for each in rows if each.name.startswith("logistic")), rows[0] if rows else None)
-    chosen = needed(chosen, "a probability needs selections of both outcomes to be fitted on")
+    chosen = needed(chosen, "a probability is fitted on correct and incorrect selections, and one kind is missing")
     estimate = Estimate(value=needed(chosen.ece.value, "no label"), low=None, high=None, n=chosen.ece.n)
     return Measured(ece_in_words(chosen.ece), estimate, f"{chosen.name}; ten bins of equal mass")
 
@@ -147,7 +147,7 @@ def dimension(context: Context, row: str, column: str) -> Measured:
     table = study.evaluation.dimensions
     own = _DIMENSION_SELECTORS.get(column)
     wanted, remark = (own, "") if own else single_shot(column, study, () if table is None else table.selectors)
-    table = needed(table, "the labels carry no dimensions, and no candidate breaks a constraint")
+    table = needed(table, "the labels have no dimensions, and no candidate violates a constraint")
     if wanted not in table.selectors:
         raise NoValueError(without(wanted))
     values = next((v for name, v in table.rows if _plain_group(name) == _plain_group(row)), None)
@@ -160,7 +160,7 @@ def dimension(context: Context, row: str, column: str) -> Measured:
 
 _CHANCE = {"Self-consistency": "majority vote", "Random": "random"}
 """Rows of the transfer table without a scorer, with their selectors."""
-_OTHER_BACKBONE = "the scorer's backbone is another than ModernBERT"
+_OTHER_BACKBONE = "the scorer's backbone is not ModernBERT"
 
 
 def transferred(context: Context, row: str, column: str) -> Measured:
@@ -183,17 +183,17 @@ def transferred(context: Context, row: str, column: str) -> Measured:
 
 
 def _enough(figure: Measured) -> Measured:
-    """The figure, or NoValueError if it has too few problems."""
+    """Return the figure. Raises NoValueError if it has too few problems."""
     n = MIN_PROBLEMS if figure.estimate is None else figure.estimate.n
     if n >= MIN_PROBLEMS:
         return figure
     raise NoValueError(
-        f"tried on {n} problems, and fewer than {MIN_PROBLEMS} say little; leave out --transfer-problems"
+        f"tried on {n} problems only; leave out --transfer-problems to try all ({MIN_PROBLEMS} are needed)"
     )
 
 
 def _of_source(cell: TransferCell, row: str, column: str, *, remark: str = "") -> Measured:
-    """pass@1, or the mean violation in the one cell where the paper prints it."""
+    """pass@1, but the mean violation in the one cell where the paper prints it."""
     mu, energy = cell.by_mu, cell.by_energy
     if (row, column) != ("K&K (MB)", "TP") or mu.mean_violation.value is None:
         return by_mu_and_energy(mu.pass_at_1, energy.pass_at_1, remark=remark)
@@ -293,14 +293,14 @@ _NO_SINGLE = "no scorer trained on one generator was given; a variant with one o
 
 
 def single_multi(context: Context, row: str, column: str) -> Measured:
-    """A scorer trained and tested on one generator, next to one on as many candidates of several."""
+    """Result of a scorer trained and tested on one generator, or on as many candidates of several."""
     context.needed(column)
     single = needed(next(iter(context.singles_of(column)), None), _NO_SINGLE)
     several = context.on_several_generators(column, size=single.overview.most)
     several = needed(several, "the pool has one generator only")
     remark = f"single: {_described(single)}, multi: {_described(several)}"
     if single.overview.most != several.overview.most:
-        remark += "; not of one size, as the paper's are"
+        remark += "; of different sizes, unlike the paper's"
     if row != "Delta":
         return _by_both(single if row.startswith("Single") else several, remark)
     for variants in context.variants:
@@ -377,7 +377,7 @@ def _pass_at_2(context: Context, study: StudyResults, what: str) -> Measured:
 
 
 def _two_terms(context: Context, study: StudyResults, what: str) -> Measured:
-    terms, reason = study.decomposition, "the two terms do not both choose here"
+    terms, reason = study.decomposition, "only one of the two terms differs between candidates"
     estimate = None if terms is None else terms.agree if "agree" in what else terms.neither
     return measured(estimate, reason)
 
@@ -388,7 +388,7 @@ def _rating(context: Context, study: StudyResults, what: str) -> Measured:
 
 
 def _rank_correlation(context: Context, study: StudyResults, what: str) -> Measured:
-    """Two judges, or a judge and the violation, with whose negative it was compared: higher is better for both."""
+    """Rank correlation of two judges, or of a judge and the violation (``judges`` has its negative)."""
     of_violation = "violation" in what
     judges = (each for each in study.judges if "judge" in each.one.lower())
     wanted = (each for each in judges if (each.other == VIOLATION if of_violation else "judge" in each.other.lower()))

@@ -114,13 +114,13 @@ def _note(context: Context, published: PublishedTable, columns: Sequence[str]) -
 
 def _stand_in(column: str, study: StudyResults) -> str:
     fits_by_default = column == study.name or column not in paper().tasks or paper().fits(column, study.data) == 0
-    return "" if fits_by_default else f" ({study.data} stands in, no candidates of {column} were given)"
+    return "" if fits_by_default else f" ({study.data} in place of {column}, of which no candidates were given)"
 
 
 def _unlike(column: str, study: StudyResults, *, is_sweep: bool) -> str:
     is_repaired_there = column in REPAIRED_COLUMNS and not is_sweep
     if is_repaired_there and not study.repaired:
-        return ", not repaired (the paper's is, its sweeps over K and N excepted)"
+        return ", not repaired (the paper's is, except in its sweeps over K and N)"
     return ", repaired (the paper's is not)" if study.repaired and not is_repaired_there else ""
 
 
@@ -131,7 +131,7 @@ def _constraint_in_words(column: str, study: StudyResults) -> str:
     names = ", ".join(study.overview.constraints)
     if not names:
         return ", E_constraint 0 for every candidate, as in the paper"
-    return f", E_constraint by {names} (the paper applies none, so that its figures are by mu)"
+    return f", E_constraint by {names} (the paper applies none: its figures are by mu)"
 
 
 def _cell(published: str | None, measure: Measure, context: Context, row: str, column: str) -> Cell:
@@ -237,7 +237,7 @@ def _pool_size(context: Context, row: str, column: str) -> Measured:
     name, kind = column.rsplit(" ", 1)
     study = needed(context.before_repair(name), no_pool(name))
     shares = next((each.pass_at_1 for each in study.pool_sizes if f"N={each.n}" == row), None)
-    shares = needed(shares, f"the pool has at most {study.overview.most} candidates a problem")
+    shares = needed(shares, f"the pool has at most {study.overview.most} candidates per problem")
     if kind == "EBM":
         return by_energy_and_mu(shares.get(PAPER_RULE), shares.get(MU_ONLY), "no energies")
     return measured(shares.get("random"), "no label")
@@ -280,20 +280,19 @@ def _two_pass(context: Context, row: str, column: str) -> Measured:
     studies = context.with_repair(name.split(" (")[0], repaired=bool(repair_in(name)))
     studies = [each for each in studies if (len(each.overview.generators) > 1) == (kind == "multi")]
     if not studies:
-        raise NoValueError(f"the pool given is of {'one generator' if kind == 'multi' else 'several generators'}")
+        raise NoValueError(f"the given pool has {'one generator' if kind == 'multi' else 'several generators'}")
     studies = [each for each in studies if each.evaluation.policy["rule"] == "paper"]
     if not studies:
         raise NoValueError(
-            "the loop of the runs given decides by the posterior; `decision.rule: paper`, as in configs/paper.yaml, "
-            "makes the paper's"
+            "the given runs decide by the posterior; set `decision.rule: paper`, as configs/paper.yaml does"
         )
     study = next((each for each in studies if each.evaluation.row(ALL_PASSES) is not None), None)
-    study = needed(study, "no second pass was drawn; recorded candidates hold no answers to feedback")
+    study = needed(study, "no second pass was sampled; recorded candidates have no answers to feedback")
     evaluation, policy = study.evaluation, study.evaluation.policy
     loop, last = needed(evaluation.loop, without(ALL_PASSES)), selected(study, ALL_PASSES)
     remark = f"of {study.name}; {rule_in_words(policy)}, {policy['num_regenerate']} candidates in the second pass"
     if loop.num_failed_passes:
-        remark += f"; {loop.num_failed_passes} second passes gave nothing, so that the first one stands"
+        remark += f"; {loop.num_failed_passes} second passes failed, so the first one counts"
     if column == "Delta":
         delta = next((each.difference for each in evaluation.comparisons if each.one == ALL_PASSES), None)
         return Measured(points(needed(delta, "no label")), delta, remark)

@@ -16,10 +16,10 @@ from raydebm.evaluation.paper.paper_cells import (
     paper,
 )
 from raydebm.evaluation.paper.paper_tables import reproduced_tables
-from raydebm.evaluation.report.document import Chapter, Plate, ReportDocument, Table, plate_of
-from raydebm.evaluation.report.evaluation_report import plates, pool_summary, provenance
+from raydebm.evaluation.report.document import Chapter, ReportDocument, ReportFigure, Table, report_figure
+from raydebm.evaluation.report.evaluation_report import figures_of, pool_summary, provenance
 from raydebm.evaluation.report.evaluation_tables import lead, sentences, tables, unread_problems
-from raydebm.evaluation.report.figures import study_plates, transfer_figure
+from raydebm.evaluation.report.figures import study_figures, transfer_figure
 from raydebm.evaluation.report.study_tables import study_tables, transfer_tables, variant_tables
 from raydebm.evaluation.stats.json_results import JsonResults, command_line, versions
 from raydebm.evaluation.studies.scorers import Transfer, VariantStudy
@@ -39,7 +39,7 @@ def figure_table(context: Context, drawn: Mapping[str, Collection[str]]) -> Tabl
     columns = paper().benchmarks
     return Table(
         title="Figures",
-        caption="Which chapter of this report has the figure of the same data, or why none has it; "
+        caption="Chapter of this report with the same figure, or the reason for its absence; "
         f'"{_NO_PANEL}": the paper\'s figure does not show this task.',
         headers=("figure", "title here", *columns),
         rows=tuple(
@@ -101,8 +101,8 @@ class CellCounts:
         return (
             f"{self.measured} of the paper's {self.published} cells are measured here ({self.on_few_problems} of them "
             f"on fewer than {MIN_PROBLEMS} problems), {self.not_measurable} are not measurable with these runs, and "
-            f"{self.needs_key_or_gpu} need a key or a GPU. Rows and columns that the paper does not have hold "
-            f"{self.beyond_the_paper} more figures."
+            f"{self.needs_key_or_gpu} need a key or a GPU. Rows and columns that the paper does not have contain "
+            f"{self.beyond_the_paper} more values."
         )
 
 
@@ -145,7 +145,7 @@ def reproduction(
         studies: Studies of pools. The first one of a task is in the paper's column, the others in columns of their own.
         transfers: Transfer matrices, with sources named as in the paper's table (``MuSR (MB)``) and targets as its
             columns.
-        variants: Scorers that differ in one setting, named as the studies are.
+        variants: Scorers that differ in one setting, with the names of the studies.
         sections: Further findings, such as confounding reports.
         command: Command that reproduces the report. Default: this process's command line.
 
@@ -186,21 +186,21 @@ def document(reproduction: Reproduction) -> ReportDocument:
                 title="Across pools",
                 anchor="across",
                 tables=tuple(table for each in reproduction.transfers for table in transfer_tables(each)),
-                plates=tuple(map(_transfer_plate, reproduction.transfers)),
+                figures=tuple(map(_transfer_figure, reproduction.transfers)),
             )
         )
     for index, variants in enumerate(reproduction.variants, start=1):
         parts.append(Chapter(title=variants.title, anchor=f"variants-{index}", tables=tuple(variant_tables(variants))))
     parts += [_pool_chapter(study, f"pool-{index}") for index, study in enumerate(reproduction.studies, start=1)]
     parts += [replace(part, anchor=f"section-{index}") for index, part in enumerate(reproduction.sections, start=1)]
-    drawn = {part.title: [plate.title for plate in part.plates] for part in parts}
+    drawn = {part.title: [figure.title for figure in part.figures] for part in parts}
     context = Context(reproduction.studies, reproduction.transfers, reproduction.variants)
     tables_of_paper = Chapter(
         title="The paper's tables",
         anchor="paper",
         paragraphs=(
-            "In each cell the published value, and behind the slash or below it what was measured here, with its 95 % "
-            "interval over problems and their number n. Numbers in round brackets are explained below the table.",
+            "Each cell has the published value and, after the slash or below it, the value measured here, with its "
+            "95 % interval over problems and their number n. Numbers in brackets are explained below the table.",
         ),
         tables=tuple(map(paper_table, reproduction.tables)),
     )
@@ -210,7 +210,7 @@ def document(reproduction: Reproduction) -> ReportDocument:
         for study in reproduction.studies
         for warning in unread_problems(study.evaluation.texts_read)
     ]
-    settings = f"Tables that only state settings are recipes: {', '.join(paper().settings)}."
+    settings = f"The recipes contain the tables that only state settings: {', '.join(paper().settings)}."
     return ReportDocument(
         title=reproduction.title,
         summary=[*warnings, f"{reproduction.counts.in_words()} {settings}"],
@@ -236,7 +236,7 @@ def paper_table(table: ReproducedTable) -> Table:
         return f"{cell.published or '-'} / {cell.measured or '-'}{note}"
 
     rows = tuple((name, *map(text, cells)) for name, cells in table.rows)
-    beyond = f", {counts.beyond_the_paper} figures beyond" if counts.beyond_the_paper else ""
+    beyond = f", and {counts.beyond_the_paper} cells that the paper does not have" if counts.beyond_the_paper else ""
     return Table(
         title=f"{table.title} ({table.label})",
         caption=f"{table.note} {counts.measured} of {counts.published} of the paper's cells measured{beyond}.".strip(),
@@ -253,7 +253,7 @@ def _pool_chapter(study: StudyResults, anchor: str) -> Chapter:
         anchor=anchor,
         paragraphs=(*study.notes, lead(study.evaluation), *sentences(study.evaluation), pool_summary(study.evaluation)),
         tables=(*tables(study.evaluation), *study_tables(study)),
-        plates=(*plates(study.evaluation), *study_plates(study)),
+        figures=(*figures_of(study.evaluation), *study_figures(study)),
         details=(
             *((row.name, row.description) for row in study.evaluation.rows),
             *provenance(study.evaluation).items(),
@@ -262,10 +262,10 @@ def _pool_chapter(study: StudyResults, anchor: str) -> Chapter:
     )
 
 
-def _transfer_plate(transfer: Transfer) -> Plate:
-    return plate_of(
+def _transfer_figure(transfer: Transfer) -> ReportFigure:
+    return report_figure(
         transfer_figure(transfer),
         transfer.title,
-        "pass@1 in % by mu alone and, in brackets and as colour, the difference to random choice in points: green is "
+        "pass@1 in % by mu alone and, in brackets and as colour, the difference from random choice in points: green is "
         "better than chance, pink worse. Framed: the scorer trained on that task; empty: not scored.",
     )

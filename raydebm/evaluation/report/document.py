@@ -117,7 +117,7 @@ OPENING_FILE = "main_selectors.svg"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plate:
+class ReportFigure:
     title: str
     caption: str
     svg: str
@@ -132,8 +132,8 @@ def svg_of(figure: Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def plate_of(figure: Figure, title: str, caption: str) -> Plate:
-    return Plate(title=title, caption=caption, svg=svg_of(figure))
+def report_figure(figure: Figure, title: str, caption: str) -> ReportFigure:
+    return ReportFigure(title=title, caption=caption, svg=svg_of(figure))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class Chapter:
     """Link target in the page's table of contents. Empty: not listed."""
     paragraphs: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
-    plates: tuple[Plate, ...] = ()
+    figures: tuple[ReportFigure, ...] = ()
     details: tuple[tuple[str, str], ...] = ()
     is_folded: bool = False
     """Whether a page shows only the title until it is opened."""
@@ -159,7 +159,7 @@ class ReportDocument:
     facts: Sequence[tuple[str, str]] = ()
     summary: Sequence[str]
     chapters: Sequence[Chapter]
-    opening: Plate | None = None
+    opening: ReportFigure | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
     """Command, seeds and versions that reproduce the numbers."""
     has_figure_files: bool = False
@@ -175,9 +175,9 @@ class ReportDocument:
             for table in chapter.tables:
                 part += ["" if chapter.is_folded else f"### {table.title}", table.caption, markdown_table(table)]
             if self.has_figure_files:
-                for number, plate in enumerate(chapter.plates, start=1):
-                    picture = f"![{plate.title}](figures/{chapter.anchor}-{number}.svg)"
-                    part += [f"### Figure: {plate.title}", picture, plate.caption]
+                for number, figure in enumerate(chapter.figures, start=1):
+                    picture = f"![{figure.title}](figures/{chapter.anchor}-{number}.svg)"
+                    part += [f"### Figure: {figure.title}", picture, figure.caption]
             part.append(_listed(chapter.details))
             if any(part):
                 parts += [f"## {chapter.title}", *part]
@@ -195,8 +195,8 @@ class ReportDocument:
         if self.opening is not None:
             run.write_bytes(self.opening.svg.encode(), stage, OPENING_FILE)
         for chapter in self.chapters if self.has_figure_files else ():
-            for number, plate in enumerate(chapter.plates, start=1):
-                run.write_bytes(plate.svg.encode(), stage, "figures", f"{chapter.anchor}-{number}.svg")
+            for number, figure in enumerate(chapter.figures, start=1):
+                run.write_bytes(figure.svg.encode(), stage, "figures", f"{chapter.anchor}-{number}.svg")
         run.write_bytes(self.markdown().encode(), stage, "report.md")
         run.write_bytes(self.html().encode(), stage, "report.html")
         return run.uri(stage, "report.html")

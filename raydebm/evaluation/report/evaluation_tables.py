@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from raydebm.evaluation.certainty.confidence import CHOSEN, DecisionStudy, FieldStudy, Promise
+from raydebm.evaluation.certainty.confidence import CHOSEN, CheckedGuarantee, DecisionStudy, FieldStudy
 from raydebm.evaluation.certainty.reliability import Reliability
 from raydebm.evaluation.report.document import (
     Cell,
@@ -30,8 +30,8 @@ from raydebm.generators.tally import SavedSamples
 
 NOT_RECORDED = "not recorded"
 _LEFT_OUT = (
-    "Unlabeled: problems left out because the choice has no label, or because the selector has nothing there (a judge "
-    "without scores, say)."
+    "Unlabeled: problems left out because the choice has no label, or because the selector chose nothing (a judge "
+    "without scores, for example)."
 )
 _NOT_EXPLAINED = "an interval without 0 is a difference that resampling the problems does not explain"
 
@@ -40,7 +40,7 @@ def tables(evaluation: Evaluation) -> list[Table]:
     study = evaluation.decision
     all_tables = [
         selector_table(evaluation),
-        *([] if study is None else [_promise_table(study), _profile_table(study)]),
+        *([] if study is None else [_guarantee_table(study), _profile_table(study)]),
         *([] if evaluation.dimensions is None else [_dimension_table(evaluation.dimensions)]),
         *([] if evaluation.loop is None else [loop_table(evaluation)]),
         comparison_table(evaluation.violation_comparisons, what="violation avoided"),
@@ -62,26 +62,26 @@ def selector_table(evaluation: Evaluation) -> Table:
     if continuous:
         caption = (
             "Mean violation score of the chosen candidates, 0 to 1, lower is better. Gap closed, in mean violation: 0 "
-            f"is random choice, 100 the oracle, which takes the lowest score. It minus {PAPER_RULE}: difference on the "
-            f"same problems, above 0 where the latter violates less; {_NOT_EXPLAINED}. pass@1: share of problems whose "
-            f"choice counts as correct. {_LEFT_OUT}"
+            f"is random choice, 100 the oracle, which takes the lowest score. This minus {PAPER_RULE}: difference on "
+            f"the same problems, above 0 where {PAPER_RULE} violates less; {_NOT_EXPLAINED}. pass@1: share of problems "
+            f"whose choice counts as correct. {_LEFT_OUT}"
         )
     else:
         caption = (
             "Share of problems whose chosen candidate is correct. Gap closed: 0 is random choice, 100 the oracle. "
-            f"{PAPER_RULE} minus it: difference in points on the same problems; {_NOT_EXPLAINED}. {_LEFT_OUT}"
+            f"{PAPER_RULE} minus this: difference in points on the same problems; {_NOT_EXPLAINED}. {_LEFT_OUT}"
         )
     columns: dict[str, Callable[[SelectorRow], Cell]] = {
         "pass@1 %": lambda row: row.pass_at_1,
         "gap closed %": lambda row: row.gap_closed,
-        f"{PAPER_RULE} minus it": lambda row: "" if row.name == PAPER_RULE else points(row.paper_minus),
+        f"{PAPER_RULE} minus this": lambda row: "" if row.name == PAPER_RULE else points(row.paper_minus),
         "n": lambda row: row.pass_at_1.n,
     }
     if continuous:
         columns = {
             "mean violation": lambda row: number(row.mean_violation),
             "gap closed %": lambda row: row.violation_gap_closed,
-            f"it minus {PAPER_RULE}": lambda row: (
+            f"this minus {PAPER_RULE}": lambda row: (
                 "" if row.name == PAPER_RULE else number(row.violation_avoided, signed=True)
             ),
             "pass@1 %": lambda row: row.pass_at_1,
@@ -122,10 +122,10 @@ def energy_table(evaluation: Evaluation) -> Table:
     """Order of a problem's candidates by each energy."""
     return table_of(
         "Energies",
-        "How each energy orders the candidates of a problem, averaged over problems that tell: pair accuracy over "
-        "those with correct and incorrect ones, tau-b over those whose labels (violation scores, where there are "
-        "any) differ, the gap over those with an energy of both kinds; n of each. Pair accuracy and tau-b: higher "
-        "is better, chance is 50 % and 0. Energy gap: mean energy of incorrect minus that of correct candidates.",
+        "How well each energy orders the candidates of a problem, averaged over problems. Pair accuracy and energy "
+        "gap use the problems with correct and incorrect candidates, tau-b those whose labels or violation scores "
+        "differ. Pair accuracy and tau-b: higher is better, chance is 50 % and 0. Energy gap: mean energy of "
+        "incorrect minus that of correct candidates.",
         evaluation.energies,
         {
             "energy": lambda row: row.name,
@@ -143,8 +143,8 @@ def energy_table(evaluation: Evaluation) -> Table:
 def _theory_table(theory: EnsembleTheory) -> Table:
     return facts_table(
         "Ensemble theory",
-        "What correlated adapters can gain by averaging (Gaussian approximation of a majority vote), next to what "
-        "was measured. The closer rho is to 1, the less a further adapter adds.",
+        "Accuracy that averaging correlated adapters can reach (Gaussian approximation of a majority vote), and the "
+        "measured one. The closer rho is to 1, the less a further adapter adds.",
         (
             ("adapters (K)", theory.num_adapters),
             ("pairs", theory.num_pairs),
@@ -228,8 +228,8 @@ def _dimension_table(parts: DimensionTable) -> Table:
     return Table(
         title="Parts of the violation",
         caption=f"Mean of each part over the chosen candidates with its 95 % interval, lower is better; from "
-        f"{parts.source}. A part that is high for every selector is one that no candidate gets right; a part that only "
-        "the oracle keeps low is what the selectors do not see.",
+        f"{parts.source}. A part that is high for every selector is right in no candidate; a part that is low only for "
+        "the oracle is not recognised by the selectors.",
         headers=("part", *parts.selectors),
         rows=tuple((name, *map(number, values)) for name, values in parts.rows),
     )
@@ -241,11 +241,11 @@ def cost_table(evaluation: Evaluation) -> Table:
 
     return table_of(
         "Cost",
-        "Per problem: requests for candidates, scores that were asked for (the ensemble's energies of a candidate "
-        "count as one), and US dollars per 1,000 problems "
-        "where all prices are known (of candidates and judges as billed). A rule that takes one "
-        "candidate pays for one, every other for the whole pool. On the front: no other is as cheap and as good."
-        + ("" if has_prices(evaluation.costs) else " No price is known: cheap is what asks for few candidates, scores.")
+        "Candidates and scores that a selector needs per problem (the ensemble's energies of a candidate count as one "
+        "score), and US dollars per 1,000 problems where all prices are known (candidates and judges as billed). A "
+        "selector that takes one candidate without a comparison pays for one, every other for the whole pool. On the "
+        "front: no other selector is as cheap and as good."
+        + ("" if has_prices(evaluation.costs) else " No price is known, so the numbers of candidates and scores count.")
         + ("" if evaluation.saved is None else f" {_saved_in_words(evaluation.saved)}"),
         sorted(evaluation.costs, key=lambda row: math.inf if row.usd.value is None else row.usd.value),
         {
@@ -302,7 +302,7 @@ def comparison_table(comparisons: Sequence[Comparison], *, what: str = "pass@1")
     counted = (
         "expected number of problems that only one of the two gets right"
         if right
-        else "sums over problems of what the first avoids more, and of what the second does"
+        else "sums over problems of the violation that only the first avoids, and that only the second avoids"
     )
     return table_of(
         f"Paired tests, {what}",
@@ -331,9 +331,9 @@ def _trust_tables(evaluation: Evaluation) -> list[Table]:
     what = "1 - violation" if evaluation.is_continuous else "accuracy"
     signals = table_of(
         "Signals of certainty",
-        "Each signal's worth for the selections by energy, and first the confidence's for those of the profile: AUROC "
-        f"for a correct one (50 % is chance), and {what} when the least certain fifth is not answered, with the gain "
-        "over answering everything; a gain whose interval is above 0 is what abstaining by this signal brings. "
+        "How well each signal tells correct selections from incorrect ones: AUROC (50 % is chance), and "
+        f"{what} when the least certain fifth is not answered, with the gain over answering everything. The confidence "
+        "is tested on the profile's selections, the other signals on those by energy. "
         f"Learned certainty is fitted on {trust.fitted_on}.",
         [*([] if decision is None else [decision.confidence]), *trust.signals],
         {
@@ -375,10 +375,9 @@ def reliability_table(title: str, rows: Sequence[Reliability]) -> Table:
     """Calibration of probabilities."""
     return table_of(
         title,
-        "Of which probability, and how far it can be taken at its word: expected calibration error in ten bins of "
-        "equal mass; next to it what a perfectly calibrated probability would have on as many problems, on average and "
-        "at most with 95 % chance; Brier score (lower is better), and the Brier score of always saying the mean, which "
-        "a useful probability beats.",
+        "Expected calibration error (ECE) in ten bins of equal mass; the ECE that a perfectly calibrated probability "
+        "would have on as many problems, on average and at most with 95 % chance; Brier score (lower is better); and "
+        "the Brier score of always stating the mean, which a useful probability beats.",
         rows,
         {
             "probability": lambda row: row.name,
@@ -392,22 +391,22 @@ def reliability_table(title: str, rows: Sequence[Reliability]) -> Table:
     )
 
 
-def _promise_table(study: DecisionStudy) -> Table:
+def _guarantee_table(study: DecisionStudy) -> Table:
 
-    def threshold(row: Promise) -> str:
+    def threshold(row: CheckedGuarantee) -> str:
         if row.certified:
             return decimal(row.tau)
         more = "" if row.more_problems is None else f", {row.more_problems} more problems would probably do"
         return f"not certified{more}"
 
-    def if_certified(cell: Callable[[Promise], str]) -> Callable[[Promise], str]:
+    def if_certified(cell: Callable[[CheckedGuarantee], str]) -> Callable[[CheckedGuarantee], str]:
         return lambda row: cell(row) if row.certified else "-"
 
     return table_of(
-        "What may be promised",
+        "Possible guarantees",
         "For each error: the lowest certified threshold of confidence (learn-then-test, exact binomial; "
-        "betting for violation scores), the share of the labelled problems that it answers, and what "
-        "happens on the test problems at this threshold.",
+        "betting for violation scores), the share of the labelled problems that it answers, and coverage and error "
+        "on the test problems at this threshold.",
         study.promises,
         {
             "error at most": lambda row: f"{100 * row.max_error:g} %",
@@ -442,7 +441,7 @@ MAIN_SELECTORS = (
     "random", VOTE, "best generator", "best generator (chosen in hindsight)", "mu only", "constraint only", PAPER_RULE,
     ALL_PASSES, ANSWERED, "oracle",
 )  # fmt: skip
-MUCH = 0.1
+MAX_UNREAD = 0.1
 """Share of candidates scored without their problem above which a report warns."""
 
 
@@ -548,12 +547,12 @@ def sentences(evaluation: Evaluation) -> tuple[str, ...]:
 
 
 def unread_problems(rows: Sequence[TextsRead]) -> tuple[str, ...]:
-    """At most one warning, about splits in which more than ``MUCH`` of the candidates were scored without their
+    """At most one warning, about splits in which more than ``MAX_UNREAD`` of the candidates were scored without their
     problem."""
     much = [
         f"{100 * row.without_problem / row.num_candidates:.0f} % of the {row.num_candidates} candidates of {row.split}"
         for row in rows
-        if row.without_problem is not None and row.without_problem > MUCH * row.num_candidates
+        if row.without_problem is not None and row.without_problem > MAX_UNREAD * row.num_candidates
     ]
     if not much:
         return ()

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from raydebm.evaluation.certainty.reliability import Reliability, SigmaBin
-from raydebm.evaluation.report.document import Plate, ece_cells, plate_of
+from raydebm.evaluation.report.document import ReportFigure, ece_cells, report_figure
 from raydebm.evaluation.results.energy_metrics import PassAtN, PickPoint
 from raydebm.evaluation.results.entries import SelectorRow
 from raydebm.evaluation.selectors import PAPER_RULE
@@ -23,7 +23,7 @@ from raydebm.evaluation.studies.study import Ridge, StudyResults
 from raydebm.evaluation.studies.two_terms import Decomposition
 
 HATCHES = ("", "//", "..", "xx", "\\\\", "++")
-SHORT = 26
+MAX_NAME_CHARS = 26
 
 
 def ensemble_size_figure(rows: Sequence[EnsembleSize]) -> Figure:
@@ -31,7 +31,7 @@ def ensemble_size_figure(rows: Sequence[EnsembleSize]) -> Figure:
     figure = Figure(figsize=(10.5, 3.4), layout="constrained")
     figure.get_layout_engine().set(wspace=0.08)  # type: ignore[union-attr, call-arg]
     chosen, pairs, spread = panels = figure.subplots(1, 3)
-    for axes, label in zip(panels, ("pass@1, %", "pairs ranked right, %", "sigma-AUROC, %"), strict=True):
+    for axes, label in zip(panels, ("pass@1, %", "pairs ranked correctly, %", "sigma-AUROC, %"), strict=True):
         tidy(axes)
         axes.set(xlabel="adapters (K)", ylabel=label, xlim=(0.7, rows[-1].num_adapters + 0.3))
         axes.set_xticks([row.num_adapters for row in rows])
@@ -179,7 +179,7 @@ def _sigma_panel(axes: Axes, bins: Sequence[SigmaBin]) -> None:
     axes.set_ylim(0, 104)
     axes.set_xlabel("sigma of the pick, by tenths")
     axes.set_ylabel("correct, or 1 - violation, %")
-    axes.set_title("accuracy by sigma\n(flat: sigma does not tell)", fontsize=8)
+    axes.set_title("accuracy by sigma\n(flat: sigma is not informative)", fontsize=8)
 
 
 def transfer_figure(transfer: Transfer) -> Figure:
@@ -246,40 +246,41 @@ def pick_figure(shares: Mapping[str, Mapping[str, float]], *, share_of_correct: 
 
 def short_name(name: str) -> str:
     """Name truncated to fit next to an axis."""
-    return name if len(name) <= SHORT else name[: SHORT - 3] + "..."
+    return name if len(name) <= MAX_NAME_CHARS else name[: MAX_NAME_CHARS - 3] + "..."
 
 
-def study_plates(results: StudyResults) -> list[Plate]:
+def study_figures(results: StudyResults) -> list[ReportFigure]:
     """Figures of the studies with data."""
     value = "mean violation" if results.evaluation.is_continuous else "pass@1"
     drawn = (
         (
             ensemble_size_figure(results.ensemble_sizes) if results.ensemble_sizes else None,
             "Ensemble size",
-            "By number of adapters, means over all subsets: pass@1 (left), pairs ranked right with what the theory of "
-            "correlated adapters predicts (middle), AUROC of -sigma (right; above the dashed line sigma tells). Bands: "
-            "95 % intervals over problems.",
+            "By number of adapters, means over all subsets: pass@1 (left), pairs ranked correctly, with the "
+            "prediction for correlated adapters (middle), AUROC of -sigma (right; sigma is informative above the "
+            "dashed line). Bands: 95 % intervals over problems.",
         ),
         (
             pool_size_figure(results.pool_sizes) if len(results.pool_sizes) > 1 else None,
             "Candidates per problem",
-            f"Expected {value} when only n random candidates of each pool are there. The gap between a curve and the "
-            "oracle is what choosing loses; a curve that flattens early needs no more candidates.",
+            f"Expected {value} with n random candidates of each pool. The gap between a curve and the oracle is the "
+            "loss by selection; a selector whose curve flattens early needs no more candidates.",
         ),
         (
             None if results.decomposition is None else decomposition_figure(results.decomposition),
             "The two terms",
-            "A mark per candidate (a sample): learned energy across, constraint penalty upwards (a little jittered); "
-            "stars are selected. If both terms help, stars gather in the lower left among correct ones.",
+            "One mark per candidate, of a sample of them: learned energy across, constraint penalty upwards "
+            "(jittered); stars are selected. If both terms help, stars gather in the lower left among correct ones.",
         ),
         (
             ridge_figure(results.ridges) if results.ridges else None,
             "Energies of correct and incorrect candidates",
-            "Distribution of mu for correct (filled) and incorrect (dashed) candidates, with their numbers; a row for "
-            "each generator. Rows whose filled parts are shifted against each other: mu knows the author.",
+            "Distribution of mu for correct (filled) and incorrect (dashed) candidates, with their numbers; one row "
+            "per generator. If the filled parts of the rows are shifted against each other, mu depends on the "
+            "author.",
         ),
     )
-    return [plate_of(figure, title, caption) for figure, title, caption in drawn if figure is not None]
+    return [report_figure(figure, title, caption) for figure, title, caption in drawn if figure is not None]
 
 
 BLUE, ORANGE, GREEN, RED = "#0072B2", "#E69F00", "#009E73", "#D55E00"
@@ -372,7 +373,7 @@ def percent_of(estimate: Estimate) -> tuple[float, float, float] | None:
 
 def pass_at_n_figure(rows: Sequence[PassAtN]) -> Figure:
     """Share of problems with a correct candidate among the first n, by energy and at random."""
-    figure, axes = axes_of("candidates looked at (n)", "share with a correct one, %")
+    figure, axes = axes_of("candidates (n)", "share with a correct one, %")
     draw_band(axes, [(row.n, row.by_energy) for row in rows], "lowest E first", LINES[0])
     if any(row.by_mu != row.by_energy for row in rows):
         draw_band(axes, [(row.n, row.by_mu) for row in rows], "lowest mu first", LINES[2], alpha=0.09)

@@ -41,7 +41,7 @@ def _overview_table(results: StudyResults) -> Table:
     overview = results.overview
     return facts_table(
         "The pool",
-        "What was evaluated. Only problems with correct and incorrect candidates can be chosen well or badly.",
+        "The evaluated pool. A selector matters only on problems with correct and incorrect candidates.",
         [
             ("candidates per problem", overview.size),
             ("candidates correct, %", overview.accuracy),
@@ -60,10 +60,9 @@ def _generator_table(results: StudyResults) -> Table:
     violation: dict[str, Callable[[GeneratorRow], Cell]] = {"mean violation": lambda row: number(row.mean_violation)}
     return table_of(
         "Generators",
-        "Accuracy: mean over problems of the share correct. Failed: requests without an answer, in no figure. "
-        "Picked: share of the selections that this generator wrote. "
-        "Standard deviation over generators of the mean mu of correct candidates: "
-        f"{number(results.energy_spread, digits=2)}.",
+        "Accuracy: mean over problems of the share correct. Failed: requests without an answer; they count in no "
+        "other column. Picked: share of the selections that this generator wrote. Standard deviation over generators "
+        f"of the mean mu of correct candidates: {number(results.energy_spread, digits=2)}.",
         results.generators,
         {
             "generator": lambda row: row.name,
@@ -93,8 +92,8 @@ def _ensemble_table(results: StudyResults) -> Table:
     return table_of(
         "Ensemble size (K)",
         "Means over all subsets of K adapters (a random 40 where there are more), selection by E (mu of the subset "
-        "plus the constraint term) and by mu alone; worst and best: of single subsets, by E. P(K, q, rho): what "
-        "the theory predicts for pairs.",
+        "plus the constraint term) and by mu alone; worst and best: single subsets, by E. P(K, q, rho): "
+        "prediction of the theory for pairs.",
         results.ensemble_sizes,
         {
             "K": lambda row: row.num_adapters,
@@ -102,7 +101,7 @@ def _ensemble_table(results: StudyResults) -> Table:
             "pass@1 % by E": lambda row: row.pass_at_1,
             "pass@1 % by mu": lambda row: row.mu_pass_at_1,
             "worst - best %": extremes,
-            "pairs ranked right %": lambda row: row.pair_accuracy,
+            "pairs ranked correctly %": lambda row: row.pair_accuracy,
             "P(K, q, rho) %": lambda row: decimal(row.predicted_pair_accuracy, 1, scale=100),
             "sigma-AUROC % by E": lambda row: row.sigma_auroc,
             "sigma-AUROC % by mu": lambda row: row.mu_sigma_auroc,
@@ -123,7 +122,7 @@ def _pool_size_table(results: StudyResults) -> Table:
 
     return table_of(
         "Candidates per problem (N)",
-        "pass@1 in % when only n random candidates of each pool are there: the exact expectation over all subsets. "
+        "Expected pass@1 in % with n random candidates of each pool, exactly over all subsets. "
         "Smaller pools are used whole." + (" Last columns: mean violation, lower is better." if violated else ""),
         results.pool_sizes,
         {
@@ -137,13 +136,13 @@ def _pool_size_table(results: StudyResults) -> Table:
 def _terms_table(terms: Decomposition) -> Table:
     return facts_table(
         "The two terms",
-        "How the selections by mu, by E_constraint and by their sum E agree, in % of the problems where both terms "
-        "have one.",
+        "Agreement of the selections by mu, by E_constraint and by their sum E, in % of the problems on which both "
+        "terms select a candidate.",
         (
-            ("problems in which E_constraint tells candidates apart", terms.num_constrained),
-            ("mu's is among those of lowest E_constraint", terms.agree),
-            ("mu's is the only one of lowest E_constraint", terms.agree_alone),
-            ("that of E is neither term's", terms.neither),
+            ("problems whose candidates differ in E_constraint", terms.num_constrained),
+            ("mu selects a candidate of lowest E_constraint", terms.agree),
+            ("mu selects the only candidate of lowest E_constraint", terms.agree_alone),
+            ("E selects another candidate than either term", terms.neither),
         ),
     )
 
@@ -151,17 +150,17 @@ def _terms_table(terms: Decomposition) -> Table:
 def _variance_table(partition: VariancePartition) -> Table:
     return facts_table(
         "Partitioned variance",
-        "Where sigma squared comes from, on candidates of problems whose E_constraint tells candidates apart. The "
-        "analytic term adds nothing to it (first row, rounding only). Each adapter's energy is split within "
-        "problems into what moves with E_constraint and the rest: a share above 0 of the former is uncertainty "
-        "about constraints that sigma holds nevertheless, because the adapters learnt from labels that depend on "
-        "them. Shares in % of sigma squared; they add up to 100.",
+        "Parts of sigma squared, over problems whose candidates differ in E_constraint. The analytic term itself adds "
+        "nothing (first row, rounding only). Within each problem, the energy of each adapter is split into a part "
+        "proportional to E_constraint and a rest. A share of the first part above 0 means that sigma contains "
+        "uncertainty about constraints, because the adapters learnt from labels that depend on them. Shares in % of "
+        "sigma squared; they add up to 100.",
         (
             ("largest difference of sigma with and without the analytic term", f"{partition.identity_error:.1e}"),
             ("problems / candidates", f"{partition.num_problems} / {partition.num_candidates:,}"),
             ("mean sigma squared", number(partition.variance, digits=4)),
-            ("variance of what does not move with E_constraint", partition.quality),
-            ("variance of what does", partition.constraint),
+            ("variance of the rest", partition.quality),
+            ("variance of the part proportional to E_constraint", partition.constraint),
             ("twice their covariance", partition.covariance),
             ("energy per unit of E_constraint, by adapter", ", ".join(f"{slope:.2f}" for slope in partition.slopes)),
         ),
@@ -171,8 +170,8 @@ def _variance_table(partition: VariancePartition) -> Table:
 def _judge_table(results: StudyResults) -> Table:
     return table_of(
         "Agreement of scorers",
-        "Spearman's rank correlation over all candidates that both have scored, every score turned so that higher "
-        "is better; intervals resample problems (n).",
+        "Spearman's rank correlation over all candidates that both have scored, every score with the sign with which "
+        "higher is better; intervals resample problems (n).",
         results.judges,
         {
             "one": lambda row: row.one,
@@ -186,9 +185,9 @@ def _judge_table(results: StudyResults) -> Table:
 
 def _rated_table(results: StudyResults) -> Table:
     return table_of(
-        "What other scorers say of selections",
+        "Other scorers' ratings of the selections",
         "Mean score by each other scorer (a judge's rating, a model's reward) of the selections by E, of the best "
-        "candidates by their labels (lowest violation, else correct; the mean over equals) and of all candidates; "
+        "candidates by their labels (lowest violation, else correct; the mean of several) and of all candidates; "
         "the difference is paired over problems.",
         results.rated,
         {
@@ -233,9 +232,9 @@ def transfer_table(transfer: Transfer) -> Table:
     return Table(
         title=transfer.title,
         caption="pass@1 in % of the selections of each scorer (rows) on each pool (columns) by mu alone, in brackets "
-        "the difference to random choice in points; then by E, with the constraints and lambda of the pool's own run, "
-        "which owe nothing to the scorer. * the scorer trained on that task. 95 % intervals over problems that all "
-        "rows cover."
+        "the difference from random choice in points; then by E, with the constraints and lambda of the "
+        "pool's own run, which do not depend on the scorer. * the scorer was trained on that task. 95 % "
+        "intervals over problems that all rows cover."
         + "".join(f" Left out: {cell.source} on {cell.target}, {cell.reason}." for cell in transfer.refused),
         headers=("trained on", *(text for target in transfer.targets for text in (target, f"{target}, by E"))),
         rows=tuple((name, *(text for pair in pairs for text in pair)) for name, pairs in lines),
@@ -252,14 +251,14 @@ def variant_tables(study: VariantStudy) -> list[Table]:
         study.title,
         "The recipe's own scorer first. pass@1 in % by E and by mu alone, each on the candidates of the generators "
         "that the scorer was trained on, with 95 % intervals. Parameters: trained ones, heads included. "
-        "Sigma-AUROC: of the selections by mu alone (50 % is chance). Of sigma squared by constraints: the share "
-        "of the members' variance that moves with E_constraint, over candidates that it tells apart; a single "
-        "adapter has no sigma.",
+        "Sigma-AUROC: of the selections by mu alone (50 % is chance). Sigma squared from constraints: the share "
+        "of the adapters' variance that is proportional to E_constraint, over problems whose candidates differ in it; "
+        "a single adapter has no sigma.",
         study.rows,
         {
             "scorer": lambda row: row.name,
             "generators": lambda row: ", ".join(row.generators),
-            "most candidates": lambda row: row.most,
+            "candidates per problem, at most": lambda row: row.most,
             "backbone": lambda row: row.backbone,
             "adapters": lambda row: row.num_adapters,
             "parameters": lambda row: row.num_parameters,
@@ -267,7 +266,7 @@ def variant_tables(study: VariantStudy) -> list[Table]:
             "pass@1 % by mu": lambda row: row.by_mu.pass_at_1,
             **(violations if any(row.by_energy.mean_violation.value is not None for row in study.rows) else {}),
             "sigma-AUROC %": lambda row: percent(row.by_mu.sigma_auroc),
-            "of sigma squared by constraints %": lambda row: row.constraint_share,
+            "sigma squared from constraints %": lambda row: row.constraint_share,
         },
     )
     tests = comparison_table(study.comparisons)

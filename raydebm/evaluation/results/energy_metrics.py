@@ -299,8 +299,8 @@ def _sizes(largest: int) -> list[int]:
     )
 
 
-PAIRS_OF_POOLS = 256
-"""The same for the pairs by every adapter."""
+POOLS_OF_VOTES_AT_ONCE = 256
+"""Number of pools whose pairs are compared by every adapter at once, which limits memory."""
 
 
 def ensemble_accuracy(num_adapters: float, q: float, rho: float) -> float:
@@ -376,8 +376,8 @@ def _moments(pools: PoolTable) -> tuple[Floats, Floats]:
     good, bad = scored & (correct == 1), scored & (correct == 0)
     num_adapters, num_pools = pools.num_members, len(good)
     products = np.zeros((num_pools, num_adapters + 1, num_adapters + 1))
-    for start in range(0, num_pools, PAIRS_OF_POOLS):
-        part = slice(start, start + PAIRS_OF_POOLS)
+    for start in range(0, num_pools, POOLS_OF_VOTES_AT_ONCE):
+        part = slice(start, start + POOLS_OF_VOTES_AT_ONCE)
         is_pair = good[part][:, :, None] & bad[part][:, None, :]
         # Whole numbers below 2^24 are exact in these floats.
         votes = (energies[part][:, :, None, :] < energies[part][:, None, :, :]) & is_pair[..., None]

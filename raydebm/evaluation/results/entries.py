@@ -138,8 +138,7 @@ class SelectorRow:
     mean_violation: Estimate
     """Mean violation in [0, 1], lower is better. No value if the task has no violation scores."""
     violation_avoided: Estimate
-    """Mean violation of this selector minus that of the paper's rule, paired by problem. Above 0, that one violates
-    less."""
+    """Mean violation minus that of the paper's rule, paired by problem. Positive if the paper's rule violates less."""
     violation_gap_closed: Estimate
     """(random - selector) / (random - oracle) in mean violation, on the same problems."""
     num_unlabeled: int
@@ -200,7 +199,8 @@ def comparisons(
     entries: Sequence[SelectorEntry], bootstrap: Bootstrap, seed: int, *, in_violation: bool = False
 ) -> list[Comparison]:
     """Comparisons in pass@1, or in violation avoided: the paper's rule with every other selector, the energy vote with
-    the plain one, and the decision's selectors with their rivals. Without violation scores the latter are empty."""
+    the plain one, and the decision's selectors with their rivals. Comparisons in violation are empty without violation
+    scores."""
     values = {
         entry.name: 1 - entry.violation if in_violation else entry.correct
         for entry in entries

@@ -128,7 +128,7 @@ def joined_texts(parts: Iterable[Sequence[TextsRead]]) -> tuple[TextsRead, ...]:
 
 
 BY_PART = ("random", "majority vote", "constraint only", "mu only", PAPER_RULE, "oracle")
-"""Selectors in the table of violation parts, with single-shot models and the best generator."""
+"""Selectors in the table of violation parts, in addition to single-shot models and the best generator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,8 +159,8 @@ class Evaluation(JsonResults):
     counts: Counts
     rows: tuple[SelectorRow, ...]
     energies: tuple[EnergyMeasureRow, ...]
-    """Quality of the energies. Correct is the class preferred in training: for tasks with violation scores, the best
-    share of each pool."""
+    """Quality of the energies. Candidates count as correct as in training: for tasks with violation scores, these are
+    the best share of each pool."""
     pass_at_n: tuple[PassAtN, ...]
     costs: tuple[CostRow, ...]
     tolerance: float | None
@@ -241,10 +241,10 @@ class EvaluationInputs:
     adapters: Sequence[str] = ()
     """Adapter names in the order of the energies."""
     validation: PoolTable = field(default_factory=lambda: PoolTable.of(()))
-    """Pools that fit probabilities and added selectors."""
+    """Pools on which probabilities and added selectors are fitted."""
     labelled: PoolTable | None = None
-    """Pools that choose "the best generator": everything the posterior learns from. Default: ``validation``. If it is
-    empty, the best generator in hindsight is shown."""
+    """Pools on which the best generator is chosen: all that the posterior learns from. Default: ``validation``. If they
+    are empty, the best generator is chosen in hindsight."""
     decided: Decided | None = None
     """Selections of the policy's posterior. Default: no posterior."""
     outcomes: Sequence[Outcome] | None = None
@@ -350,8 +350,8 @@ def selectors_of(
     """All selectors for these pools; the paper's rule and the oracle last.
 
     Args:
-        validation: Pools that added selectors are tuned on.
-        labelled: Pools that choose the best generator. Default: ``validation``.
+        validation: Pools on which added selectors are fitted.
+        labelled: Pools on which the best generator is chosen. Default: ``validation``.
 
     Raises:
         ConfigError: a user module cannot be imported, or two selectors have the same name.

@@ -27,14 +27,14 @@ class CostRow:
     worth: Estimate
     """pass@1, or the mean violation (lower is better) if the task has violation scores."""
     num_candidates: float | None
-    """Number of requests sent. None if it cannot be applied."""
+    """Number of requests sent. None if the selector cannot be applied."""
     num_scores: float | None
     """Number of scores by outside scorers and the ensemble. All energies of a candidate count as one."""
     usd: Estimate
     """US dollars that endpoints billed. No value if one is unknown."""
     is_on_front: bool
-    """Whether no other selector is at least as cheap and as good, and better in one. Bounds and choices in hindsight
-    are excluded. If no selector has a price, cost is the number of candidates and of scores."""
+    """Whether every other selector is more expensive or worse. Bounds and choices in hindsight are excluded. If no
+    selector has a price, cost is the number of candidates and of scores."""
 
 
 def has_prices(rows: Sequence[CostRow]) -> bool:
@@ -86,9 +86,9 @@ def _costs(selector: Selector, pools: PoolTable, judge_usd: Mapping[str, float])
     if selector.name in _ONE_CANDIDATE or selector.name.startswith(SINGLE_SHOT) or selector.group == "generator":
         among, chance = selector.choices(pools)
         chosen = chance > 0
-        asked = among.any(chosen)
+        applies = among.any(chosen)
         usd = among.total(np.where(chosen, chance * among.cost_usd, 0.0))
-        return np.where(asked, 1.0, math.nan), np.where(asked, 0.0, math.nan), np.where(asked, usd, math.nan)
+        return np.where(applies, 1.0, math.nan), np.where(applies, 0.0, math.nan), np.where(applies, usd, math.nan)
     sizes, failed, billed = pools.sizes.astype(np.float64), *np.zeros((2, pools.num_pools))
     for pool, request in pools.failed:
         failed[pool] += 1
@@ -119,7 +119,7 @@ def _with_front(rows: Sequence[CostRow], competing: set[str], *, lower_is_better
             known[row.name] = [figure for figure in figures if figure is not None]
 
     def is_beaten(name: str) -> bool:
-        """Whether another selector is at most as high in everything, and lower in something."""
+        """Whether another selector is lower in one figure and at most as high in the others."""
         own = known[name]
         return any(
             other != own and all(one <= two for one, two in zip(other, own, strict=True)) for other in known.values()

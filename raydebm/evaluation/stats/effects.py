@@ -3,7 +3,7 @@
 Values are modelled as an effect of the problem plus an effect of the generator, fitted by least squares. If every
 generator answered every problem equally often, the differences between effects equal those between plain means. If half
 of a recorded pool's problems are from some generators and half from others, plain means would compare the difficulty of
-the halves. And the logistic regression that signals and probes fit.
+the halves. The module also has the logistic regression of signals and probes.
 """
 
 from typing import TYPE_CHECKING

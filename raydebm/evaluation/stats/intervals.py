@@ -28,11 +28,11 @@ Done = TypeVar("Done")
 
 LEVEL = 0.95
 MIN_PER_CLASS = 5
-"""Minimum number of right and of wrong ones for an AUROC interval. Resamples of a single wrong problem repeat its rank
-or omit it."""
+"""Minimum number of problems of each class for an AUROC interval. With a single one, resamples only repeat or omit its
+rank."""
 ROWS_AT_ONCE = 16
 """Number of resamples converted to floats at once, small enough for a processor's cache."""
-MIN_SIZE_OF_THREADS = 2**22
+MIN_WEIGHTS_FOR_THREADS = 2**22
 """Number of weights below which threads cost more than they gain."""
 
 
@@ -160,7 +160,7 @@ class Bootstrap:
         return self.interval(float(samples[0]), samples[1:], n)
 
     def share(self, value: float, samples: Floats, n: int) -> Estimate:
-        """``interval`` of a share of right ones among n problems, with the exact side of ``proportion``."""
+        """``interval`` of a share of right ones among n problems, exact at 0 and 1 like ``proportion``."""
         return _exact_at_the_ends(self.interval(value, samples, n))
 
     def auroc(self, scores: Floats, positives: Floats) -> Estimate:
@@ -221,9 +221,9 @@ def over_blocks(statistic: Callable[[Weights], Floats], weights: Weights) -> Flo
     to floats.
     """
     blocks = [weights[start : start + ROWS_AT_ONCE] for start in range(0, max(len(weights), 1), ROWS_AT_ONCE)]
-    # Blocks are small, and threads within a product wait for each other: with them it took ten times as long.
+    # In small blocks the threads of a product wait for each other, which takes ten times as long.
     with _linear_algebra().limit(limits=1, user_api="blas"):
-        if weights.size < MIN_SIZE_OF_THREADS:
+        if weights.size < MIN_WEIGHTS_FOR_THREADS:
             return np.concatenate([statistic(block) for block in blocks])
         return np.concatenate(on_all_cpus(statistic, blocks))
 

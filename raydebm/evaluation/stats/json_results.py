@@ -1,4 +1,4 @@
-"""Results that are stored as JSON and read again, with the command and versions that gave them."""
+"""Results that are stored as JSON and read again, with the command and versions that produced them."""
 
 import platform
 import shlex
@@ -40,7 +40,7 @@ class JsonResults:
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
-"""A dictionary instead of ``functools.cache``, whose arguments the type checker does not accept as classes."""
+"""Adapters by class. The type checker does not accept a class as an argument of a cached function."""
 
 
 def _adapter(kind: type) -> TypeAdapter[Any]:

@@ -11,7 +11,7 @@ from raydebm.decision.table import Bools, Floats, Ints, PoolTable
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate, Weights, known_mean, weighted_sums
 
 MIN_CORRECT = 5
-"""Minimum number of correct candidates of a generator with a comparable mean energy."""
+"""Minimum number of correct candidates for a generator's mean energy to be compared."""
 
 
 def energy_spread(pools: PoolTable, bootstrap: Bootstrap) -> Estimate:
@@ -23,8 +23,8 @@ def energy_spread(pools: PoolTable, bootstrap: Bootstrap) -> Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CandidateTable:
-    """Labelled, scored candidates of all pools, one per row, R rows; statistics of the sample itself, then of each
-    resample, shape (1 + B,), NaN where undefined."""
+    """Labelled, scored candidates of all pools, one per row (R rows). Statistics have shape (1 + B,): the value of the
+    sample itself, then those of the resamples; NaN where undefined."""
 
     generators: tuple[str, ...]
     """All generator names of the pools, sorted."""
@@ -68,7 +68,7 @@ class CandidateTable:
     def means_by_generator(self, values: Floats) -> tuple[Floats, int]:
         """Means over each generator's correct rows, shape (1 + B, G), and the number of their problems.
 
-        Generators with few correct candidates are excluded; G is 0 with fewer than two others.
+        Generators with fewer than ``MIN_CORRECT`` are excluded. G is 0 if fewer than two remain.
         """
         own = [(self.correct == 1) & (self.generator == index) for index in range(len(self.generators))]
         usable = [rows for rows in own if rows.sum() >= MIN_CORRECT]
@@ -90,7 +90,7 @@ BEST_SHARE = POSITIVE_FRAC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorRow:
-    """Candidates of one generator, with their treatment by the energy."""
+    """Quality and length of one generator's candidates, and how often the energy selects them."""
 
     name: str
     num_candidates: int

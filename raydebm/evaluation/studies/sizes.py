@@ -1,7 +1,7 @@
 """Effects of the numbers of candidates and of adapters.
 
-n random candidates of a pool are the exact expectation over all subsets. A pool with fewer than n candidates is used
-whole. Adapters: the means over all subsets of K of them.
+Values for n random candidates of a pool are exact expectations over all subsets. A pool with fewer than n candidates is
+used whole. Values for K adapters are means over all subsets of K.
 """
 
 import math

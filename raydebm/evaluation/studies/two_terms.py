@@ -1,4 +1,4 @@
-"""The two terms of E = mu + lambda * E_constraint: agreement of their picks, and whose variance is sigma."""
+"""The two terms of E = mu + lambda * E_constraint: agreement of their picks, and their shares of sigma."""
 
 import math
 from dataclasses import dataclass

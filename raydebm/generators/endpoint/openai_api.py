@@ -4,7 +4,7 @@ One request per candidate: providers ignore or refuse ``n``, and with it the see
 
 A failed request is a row with ``error``. Keys are only in the Authorization header.
 
-Does not know: journals, tasks, Ray.
+Independent of: journals, tasks, Ray.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from raydebm.errors import without_credentials
 from raydebm.generators.endpoint.rate_limits import Backoff, Budget, RateLimit, Refusals, retry_after_s
 from raydebm.generators.endpoint.transports import (
     AiohttpTransport,
-    CarrierError,
     LateReplyError,
     LostReplyError,
     Replicas,
     Secret,
     Transport,
+    TransportError,
     key_of,
 )
 from raydebm.generators.replies import Completion, ReplyError, read_reply
@@ -126,7 +126,7 @@ class OpenAIApiGenerator:
         Args:
             requests: requests to this endpoint.
             may_repeat: whether to repeat a request that may have been billed, because its reply was later than
-                ``timeout_s``, broke off or cannot be read. Free endpoints are always asked again.
+                ``timeout_s``, broke off or cannot be read. Requests to free endpoints are always repeated.
         """
         tasks = [asyncio.create_task(self._candidate(request, may_repeat=may_repeat)) for request in requests]
         try:
@@ -149,7 +149,7 @@ class OpenAIApiGenerator:
                 started = time.monotonic()
                 try:
                     completion = await self._complete(call)
-                except (ReplyError, CarrierError) as error:
+                except (ReplyError, TransportError) as error:
                     self._budget.add_lost(call.cost_usd)
                     candidate = self._failed(call, error)
                     span.fail("no_answer")
@@ -167,12 +167,12 @@ class OpenAIApiGenerator:
             span.set(candidate_facts(candidate))
         return candidate
 
-    def _failed(self, call: _Attempts, error: ReplyError | CarrierError) -> Candidate:
+    def _failed(self, call: _Attempts, error: ReplyError | TransportError) -> Candidate:
         usage, failure = (error.usage, error.failure) if isinstance(error, ReplyError) else (NO_USAGE, None)
         usage = replace(usage, cost_usd=self._cost_of_failed(call, error))
         return unanswered(call.request, self._explain(error), failure=failure, usage=usage)
 
-    def _cost_of_failed(self, call: _Attempts, error: ReplyError | CarrierError) -> float | None:
+    def _cost_of_failed(self, call: _Attempts, error: ReplyError | TransportError) -> float | None:
         """Maximum cost of all attempts. None if nothing is known.
 
         A last attempt without a stated cost may have been billed, even after others that were refused for free.
@@ -217,7 +217,7 @@ class OpenAIApiGenerator:
                     raise
                 if isinstance(error, LateReplyError):
                     call.may_repeat = False
-            except CarrierError:
+            except TransportError:
                 if attempt >= self._config.max_retries:
                     raise
             wait_s = self._backoff.wait_s(attempt, chance=self._jitter.random(), retry_after_s=retry_s)
@@ -262,7 +262,7 @@ class OpenAIApiGenerator:
         elif error.doubtful:
             self._refusals.note_doubtful(request, self._explain(error), now=time.monotonic())
 
-    def _explain(self, error: ReplyError | CarrierError) -> str:
+    def _explain(self, error: ReplyError | TransportError) -> str:
         return failure_text(error, self._config, key=self._key.value)
 
 
@@ -286,7 +286,7 @@ def chat_body(config: OpenAIGenerator, request: GenerationRequest, *, logprobs: 
     return body | config.extra_body
 
 
-def failure_text(error: ReplyError | CarrierError, config: OpenAIGenerator, *, key: str | None) -> str:
+def failure_text(error: ReplyError | TransportError, config: OpenAIGenerator, *, key: str | None) -> str:
     """Text of an error row, without a password (of a proxy, say) and without the key that was sent, which an
     endpoint may repeat in its message."""
     text = str(error)

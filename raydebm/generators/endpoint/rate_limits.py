@@ -146,7 +146,7 @@ class Refusals:
         self._doubts: OrderedDict[Hashable, _Doubt] = OrderedDict()
 
     def note_all(self, reason: str, *, now: float) -> None:
-        """Record a refusal that holds for every request, such as a wrong key."""
+        """Record a refusal that applies to every request, such as a wrong key."""
         self._all = (now, reason)
 
     def note_doubtful(self, request: GenerationRequest, reason: str, *, now: float) -> None:

@@ -25,11 +25,11 @@ _CONNECT_S = 30.0
 """Longest wait for a connection."""
 
 
-class CarrierError(Exception):
+class TransportError(Exception):
     """No complete reply was received (refused, reset, cut off, late). A retry may help."""
 
 
-class LostReplyError(CarrierError):
+class LostReplyError(TransportError):
     """The request was sent, and its connection was lost before the reply was complete.
 
     Most providers continue to generate and bill after a disconnect, so a retry may be billed twice.
@@ -47,7 +47,7 @@ class Transport(Protocol):
         Raises:
             LateReplyError: the request was sent, and no complete reply arrived in time.
             LostReplyError: the request was sent, and its connection broke off.
-            CarrierError: no complete reply arrived for another reason.
+            TransportError: no complete reply arrived for another reason.
             ReplyError: the reply exceeds the size limit.
         """
         ...
@@ -100,11 +100,11 @@ class AiohttpTransport:
             ) as response:
                 content = await read_whole(response.content.iter_any())
         except aiohttp.ConnectionTimeoutError as error:
-            raise CarrierError(f"connection failed: no connection within {self._timeout.connect:g} s") from error
+            raise TransportError(f"connection failed: no connection within {self._timeout.connect:g} s") from error
         except TimeoutError as error:
             raise LateReplyError(f"no reply within {self._timeout.total:g} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:  # ValueError: a malformed address
-            kind = CarrierError if isinstance(error, aiohttp.ClientConnectorError | ValueError) else LostReplyError
+            kind = TransportError if isinstance(error, aiohttp.ClientConnectorError | ValueError) else LostReplyError
             raise kind(f"connection failed: {type(error).__name__}: {error}") from error
         headers = {name.lower(): value for name, value in response.headers.items()}
         return HttpReply(status=response.status, headers=headers, content=content)
@@ -173,7 +173,7 @@ class Replicas:
 
         Raises:
             LostReplyError: a server took the request, and its reply was late or broke off.
-            CarrierError: no server could be reached.
+            TransportError: no server could be reached.
         """
         left = list(self._replicas)
         while True:
@@ -183,10 +183,10 @@ class Replicas:
                 reply = await self._ask(replica, body)
             except LostReplyError:
                 raise
-            except CarrierError as error:
+            except TransportError as error:
                 if not left:
                     message = f"none of {len(self._replicas)} servers took the request; last {replica.url}: {error}"
-                    raise CarrierError(message) from error
+                    raise TransportError(message) from error
             else:
                 if reply.status not in _NOT_TAKEN or not left:
                     return reply
@@ -201,7 +201,7 @@ class Replicas:
         replica.num_open += 1
         try:
             return await replica.transport.post(body)
-        except CarrierError:
+        except TransportError:
             self._let_rest(replica)
             raise
         finally:

@@ -1,6 +1,6 @@
 """vLLM: an existing server, or one process per model on this machine, one model after another.
 
-A server is an OpenAI-compatible endpoint without a key. Does not know: Ray, requests.
+A server is an OpenAI-compatible endpoint without a key. Independent of: Ray, requests.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from raydebm.embedded import PREFIX, embedded_path
 from raydebm.errors import ResourceError
 
 MAX_IN_FLIGHT, TIMEOUT_S = 256, 600.0
-"""Open requests of a server, and the time for each: servers queue what they cannot compute at once."""
+"""Maximum number of open requests to a server, and the timeout of each. A server queues what it cannot compute yet."""
 STARTUP_S = 900.0
 """Maximum time from the start of a server to its first answer."""
 _LOG = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ def _base_url(url: str) -> str:
     return url if url.endswith("/v1") else f"{url}/v1"
 
 
-def turns(configs: Sequence[GeneratorConfig]) -> list[tuple[GeneratorConfig, ...]]:
+def run_groups(configs: Sequence[GeneratorConfig]) -> list[tuple[GeneratorConfig, ...]]:
     """Generators in groups that run one after another.
 
     A server to be started needs the whole machine, so each is a group of its own, after all others.
@@ -115,7 +115,7 @@ def running(config: GeneratorConfig, *, host: str) -> Iterator[GeneratorConfig]:
     command = [_python(config), "-m", "vllm.entrypoints.openai.api_server", "--model", source]
     command += ["--served-model-name", config.model, "--host", host, "--port", str(port)]
     with tempfile.NamedTemporaryFile(mode="w+b", prefix="raydebm-vllm-", suffix=".log") as log:
-        server = subprocess.Popen(  # the operator's own program
+        server = subprocess.Popen(  # safe: the command is from the operator's recipe
             [sys.executable, "-I", "-c", _WITH_PARENT, *command, *_flags(config)],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -179,7 +179,7 @@ def _wait_until_up(server: subprocess.Popen[bytes], url: str, config: VllmGenera
 
 def _answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:  # http, to a child process
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:  # safe: the URL is of a child process
             return bool(reply.status == 200)
     except (urllib.error.URLError, OSError):
         return False

@@ -2,5 +2,5 @@
 
 In:   records of the previous stage, a recipe, a run directory.
 Out:  the stage's tables or checkpoint under the run directory, and a summary.
-Does not know: mathematics, labels, thresholds. Importing this package does not import Ray; its modules do.
+Independent of: mathematics, labels, thresholds. Importing this package does not import Ray; its modules do.
 """

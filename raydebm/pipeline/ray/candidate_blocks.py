@@ -136,7 +136,7 @@ class WaitingRequests:
         return self.http.num_rows + self.local.num_rows
 
     def add(self, requests: Sequence[GenerationRequest]) -> None:
-        """Write those of the requests that are to these generators."""
+        """Write the requests to these generators; others are ignored."""
         by_generator: dict[str, list[GenerationRequest]] = {}
         for request in requests:
             if request.generator in self.names:

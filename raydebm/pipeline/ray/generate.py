@@ -23,7 +23,7 @@ from raydebm.decision.stopping.wave_schedule import WaveSchedule
 from raydebm.errors import UnknownNameError
 from raydebm.generators import Secret, check_keys
 from raydebm.generators.account import JournalAccount
-from raydebm.generators.endpoint.vllm import check_server, running, turns
+from raydebm.generators.endpoint.vllm import check_server, run_groups, running
 from raydebm.generators.journal import Journal
 from raydebm.generators.recorded import recorded_generators
 from raydebm.generators.requests import highest_prices
@@ -171,7 +171,7 @@ class _Answering:
         work, generation = self._work, self._work.recipe.generation
         waiting = [
             (group, WaitingRequests(group, generation, work.run, work.stage, _SPOOL, f"{number}", total=self._total))
-            for number, group in enumerate(turns(self._configs))
+            for number, group in enumerate(run_groups(self._configs))
         ]
         rest = iter(requests)
         while window := list(islice(rest, WINDOW_REQUESTS)):

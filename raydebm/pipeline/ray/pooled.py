@@ -4,7 +4,7 @@ An actor of Ray Data is a new process, which imports torch and transformers for 
 tasks, so small work and all scoring on CPUs run as tasks. GPU work does not: a process frees its GPU memory only at its
 end.
 
-Does not know: the content of the tables.
+Independent of: the content of the tables.
 """
 
 import asyncio

@@ -113,7 +113,7 @@ def score(
         on_progress: called with (candidates done, candidates).
 
     Raises:
-        CheckpointError: the checkpoint is missing, torn or mixed, or was trained with another ``scorer.reasoning``.
+        CheckpointError: the checkpoint is missing, corrupt or mixed, or was trained with another ``scorer.reasoning``.
         PoolError: a candidate names an unknown problem.
         ResourceError: no node can hold a scorer, and ``ray.max_workers`` does not ask for one.
     """
@@ -325,7 +325,7 @@ class ScoreBatch:
 
     def _rows(self, members: tuple[bool, ...], rows: Sequence[Row]) -> Iterator[Row]:
         texts = [(row["prompt"], row["text"]) for row in rows]
-        scorer = self._scorer.asking(members) if members else self._scorer
+        scorer = self._scorer.with_adapters(members) if members else self._scorer
         for row, scored in zip(rows, score_texts(scorer, texts), strict=True):
             made = ENERGIES.row(scored.spread_over(members)) | {DTYPE: self._dtype}
             yield from (made | named for named in row["candidates"])

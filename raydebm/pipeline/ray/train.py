@@ -177,5 +177,5 @@ class _Watch:
     def _take(self, name: str, facts: Mapping[str, Any]) -> None:
         self._read[name] += 1
         self._done[name] = self._max_epochs if facts["is_last"] else self._read[name]
-        for tell in self.on_epoch:
-            tell(name, facts)
+        for report in self.on_epoch:
+            report(name, facts)

@@ -10,7 +10,7 @@ from raydebm.errors import ConfigError
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.pools import default_policy, later_passes, recorded_labels
 from raydebm.pipeline.scores import evidence_names, score_baselines, score_later_pass
-from raydebm.pipeline.stages.passes import complete
+from raydebm.pipeline.stages.passes import outcomes_under
 from raydebm.pipeline.stages.posterior import fit_run_policy
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import why_not_current
@@ -105,7 +105,7 @@ def _thresholds(context: StageContext, default: Policy) -> CalibrationResult:
     """Choose lambda and the thresholds on sigma on the validation split, sampling every later pass of any lambda."""
     config = context.recipe.decision
     policies = without_gate(default, config)
-    outcomes = complete(context, VALIDATION, list(policies.values()))
+    outcomes = outcomes_under(context, VALIDATION, list(policies.values()))
     labels = recorded_labels(context, VALIDATION)
     return calibrate(dict(zip(policies, outcomes, strict=True)), labels, base=default, config=config)
 

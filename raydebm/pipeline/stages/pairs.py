@@ -36,16 +36,16 @@ def _pairs(context: StageContext, problem_ids: Collection[str], maker: PairMaker
         raise PoolError(f"{len(candidates)} candidates have {len(labels)} labels; label them again")
     counts = Counter(candidates.column("problem_id"))
     labelled = zip(candidates_as_scored(context), labels, strict=True)
-    for problem_id, written, judged in pools_as_complete(labelled, counts):
+    for problem_id, written, judged in complete_pools(labelled, counts):
         pool = [candidate for candidate in written if not candidate.is_greedy]
         if problem_id in problem_ids and pool:
             yield from maker.pairs(problem_id, pool, {label.candidate_id: label for label in judged})
     maker.require_pairs()
 
 
-def pools_as_complete(labelled: Iterable[tuple[Candidate, Label]], counts: Counter[str]) -> Iterator[LabelledPool]:
-    """Candidates by problem, in order of appearance. Holds only problems that have begun and are incomplete: one, if
-    the candidates are grouped by problem.
+def complete_pools(labelled: Iterable[tuple[Candidate, Label]], counts: Counter[str]) -> Iterator[LabelledPool]:
+    """Pools in order of appearance, each as soon as it is complete. Only incomplete pools are in memory: a single one
+    if the candidates are grouped by problem.
 
     Args:
         labelled: each candidate with its label.

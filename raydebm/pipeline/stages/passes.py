@@ -23,13 +23,13 @@ log = logging.getLogger(__name__)
 
 def outcomes_of(context: StageContext, split: str = TEST) -> list[Outcome]:
     """The loop's outcome for every problem of a split, under the evaluated policy."""
-    return complete(context, split, [calibrated_policy(context)])[0]
+    return outcomes_under(context, split, [calibrated_policy(context)])[0]
 
 
-def complete(
+def outcomes_under(
     context: StageContext, split: str, policies: Sequence[Policy | Callable[[Problem], Policy]]
 ) -> list[list[Outcome]]:
-    """The outcomes of a split's problems under each policy, sampling every later pass that a policy asks for."""
+    """Outcomes of a split's problems under each policy, after sampling every later pass that a policy needs."""
     problems = context.problems_of(split)
     for later in later_passes(context, split):
         score_later_pass(context, later)
@@ -52,7 +52,7 @@ def requests_of(context: StageContext) -> RequestsOf:
     def recorded(problem: Problem, pass_index: int, messages: tuple[Message, ...]) -> Sequence[GenerationRequest]:
         requests = context.passes.later(problem, pass_index, messages)
         if not any(replies.has_answer(request) for request in requests):
-            raise GenerationError(replies.why_not(requests[0]))
+            raise GenerationError(replies.missing_reason(requests[0]))
         return requests
 
     return recorded
@@ -61,15 +61,15 @@ def requests_of(context: StageContext) -> RequestsOf:
 def _warn_of_other_feedback(context: StageContext, split: str, outcomes: Sequence[Outcome]) -> None:
     if context.recorded_replies is None:
         return
-    asked = [outcome.passes[-1] for outcome in outcomes if len(outcome.passes) > 1]
-    lost = sum(last.num_failed == last.num_requested for last in asked)
+    later = [outcome.passes[-1] for outcome in outcomes if len(outcome.passes) > 1]
+    lost = sum(last.num_failed == last.num_requested for last in later)
     if lost:
         log.warning(
             "%s: %d of %d decisions with a later pass use only the first one, because the pool of %s has no reply to "
-            "their feedback; use a generator that can be asked",
+            "their feedback; use a generator that can sample",
             split,
             lost,
-            len(asked),
+            len(later),
             context.passes.regenerator.name,
         )
 

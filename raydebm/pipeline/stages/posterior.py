@@ -15,7 +15,7 @@ from raydebm.errors import PoolError
 from raydebm.pipeline.context import TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import evaluated_pools, recorded_labels
 from raydebm.pipeline.stages.energies import adapters_out_of_bag
-from raydebm.pipeline.stages.passes import complete
+from raydebm.pipeline.stages.passes import outcomes_under
 from raydebm.run.ensemble_file import read_ref
 
 
@@ -58,7 +58,7 @@ def _walk_of(context: StageContext, problem_ids: Sequence[str]) -> WalkOf:
 
     def walk(policies: Sequence[Policy]) -> Walk:
         own: Mapping[str, Policy] = dict(zip(problem_ids, policies, strict=True))
-        outcomes = complete(context, VALIDATION, [lambda problem: own.get(problem.problem_id, policies[0])])[0]
+        outcomes = outcomes_under(context, VALIDATION, [lambda problem: own.get(problem.problem_id, policies[0])])[0]
         labels = recorded_labels(context, VALIDATION)
         steps = {outcome.problem.problem_id: steps_of(outcome, labels) for outcome in outcomes}
         passes = range(policies[0].max_passes)

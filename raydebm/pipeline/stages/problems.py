@@ -16,7 +16,7 @@ from raydebm.records import Gold, Problem
 from raydebm.run.fingerprints import FILES
 from raydebm.run.tables import SplitProblem
 from raydebm.tasks import task_of
-from raydebm.tasks.sources import files_looked_for
+from raydebm.tasks.sources import recorded_lookups
 
 Loaded = tuple[str, Problem, Gold]
 """``"train"`` or ``"test"``, a problem, and its gold."""
@@ -24,7 +24,7 @@ Loaded = tuple[str, Problem, Gold]
 
 def make_problems(context: StageContext) -> Facts:
     """Load the problems with gold, and write both."""
-    with files_looked_for() as looked_for:
+    with recorded_lookups() as lookups:
         loaded = list(load_problems(context.recipe))
     answered = answerable(context.recipe, loaded)
     num_unanswered = len(loaded) - len(answered)
@@ -33,7 +33,7 @@ def make_problems(context: StageContext) -> Facts:
     counts = Counter(split for split, _, _ in answered)
     task = context.recipe.task
     named = {name: local_path(name) for name in (task.train.source, task.test.source) if name is not None}
-    files = {name: sorted(looked_for[path]) for name, path in named.items() if path.is_dir() and path in looked_for}
+    files = {name: sorted(lookups[path]) for name, path in named.items() if path.is_dir() and path in lookups}
     return {
         **counts,
         **({"not_recorded": num_unanswered} if num_unanswered else {}),

@@ -1,7 +1,7 @@
 """The repair of a run's scorer: heads refitted on data that is balanced over generators.
 
 In:   the pipeline of a finished run (missing stages are run first).
-Out:  ``<run>/repair``, a run directory, and a report of before and after.
+Out:  ``<run>/repair``, a run directory, and a report that compares both scorers.
 """
 
 import logging
@@ -29,10 +29,10 @@ _LOG = logging.getLogger(__name__)
 
 
 def repair_run(pipeline: Pipeline, *, on_step: Callable[[str], None] = lambda line: None) -> tuple[RepairReport, str]:
-    """Refit the heads on group-balanced data (DFR); writes ``<run>/repair/scorer`` and a before/after report.
+    """Refit the heads on group-balanced data (DFR), and write ``<run>/repair/scorer`` and a report on both scorers.
 
     ``<run>/repair`` becomes a run directory with the energies of the repaired scorer, computed from stored features
-    where there are any. Later stages are not made. Its posterior learns from validation problems alone, because the
+    where there are any. Later stages are not run. Its posterior learns from validation problems alone, because the
     heads saw all training problems.
 
     Args:
@@ -55,14 +55,14 @@ def repair_run(pipeline: Pipeline, *, on_step: Callable[[str], None] = lambda li
         folder.remove("scorer")
         folder.write_json(_repair_marker(pipeline), REPAIRED.marker)
         report, known = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap, on_step=on_step)
-        repaired = run_of_scorer(pipeline, pipeline.recipe.model_copy(update={"run_dir": folder.root}))
+        repaired = complete_scorer_run(pipeline, pipeline.recipe.model_copy(update={"run_dir": folder.root}))
         address = write_report(report, pipeline, "repair")
         facts = make_energies(repaired, known)
         repaired.run.finish("energies", new_manifest("energies", repaired.recipe, repaired.run, facts=facts))
     return report, address
 
 
-def run_of_scorer(pipeline: Pipeline, recipe: Recipe) -> Pipeline:
+def complete_scorer_run(pipeline: Pipeline, recipe: Recipe) -> Pipeline:
     """Complete a run directory that has only a scorer: copy the stages before it and the baseline scores.
 
     The result can be scored, calibrated, evaluated and served like any other run.
@@ -77,7 +77,8 @@ def run_of_scorer(pipeline: Pipeline, recipe: Recipe) -> Pipeline:
     share_scores(pipeline, changed)
     for stage in ("energies", "calibration", "evaluation"):  # of an earlier scorer
         changed.run.remove(stage)
-    for stage in (*later_passes(changed, VALIDATION), *later_passes(changed, TEST)):  # its journals stay: they are paid
+    # The paid answers of journals stay.
+    for stage in (*later_passes(changed, VALIDATION), *later_passes(changed, TEST)):
         changed.run.reopen(stage)
     changed.run.write_recipe(changed.recipe)
     facts = pipeline.run.facts("scorer")
@@ -97,7 +98,7 @@ def ensure_repaired(pipeline: Pipeline) -> None:
 
 
 def repair_of(pipeline: Pipeline) -> Pipeline | None:
-    """The run of a repair of the current scorer, with any settings; None without one.
+    """The repaired run of the current scorer, whatever the settings. None without a repair.
 
     A repair of an earlier scorer is skipped with a warning.
     """
@@ -107,7 +108,7 @@ def repair_of(pipeline: Pipeline) -> Pipeline | None:
     pipeline.make("scorer")
     folder = pipeline.run.uri("repair")
     if marker.get("scorer") != pipeline.basis("scorer"):
-        _LOG.warning("%s is left out: its scorer was repaired before the run's was trained again; repair again", folder)
+        _LOG.warning("%s is left out: the run's scorer was trained again after the repair; repair it again", folder)
         return None
     return replace(pipeline, recipe=pipeline.recipe.model_copy(update={"run_dir": folder}))
 

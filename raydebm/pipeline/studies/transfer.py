@@ -87,7 +87,7 @@ def num_seen_in_training(source: StageContext, target: StageContext, chosen: Col
 
 
 def _as_published(pipelines: Sequence[StageContext]) -> list[StageContext]:
-    """Runs without the scorers that the paper shows repaired, and without the repairs of all others."""
+    """Runs with the scorers in the state that the paper shows: repaired or original."""
     column = {task: name for name, task in paper().tasks.items()}
     known = {pipeline.run.root: pipeline for pipeline in pipelines}
     left_out = set()

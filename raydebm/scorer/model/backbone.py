@@ -2,7 +2,7 @@
 
 In:   a name (hub name, folder, ``embedded:<name>``, ``package:minilm``), optionally its weights as numpy arrays.
 Out:  ``Backbone``: an encoder without gradients, its tokenizer and the fingerprint of its weights.
-Does not know: adapters, energies, Ray.
+Independent of: adapters, energies, Ray.
 
 ``frozen_weights`` returns arrays for an object store. They may be read-only and shared between processes;
 ``load_backbone`` maps them without copying.

@@ -3,7 +3,7 @@
 In:   (problem, candidate) texts.
 Out:  ids of ``[CLS] x [SEP] y [SEP]``, for decoders of ``x, newline, y, EOS`` (after BOS if the tokenizer adds one),
       and padded tensors for one forward pass each.
-Does not know: encoders, energies.
+Independent of: encoders, energies.
 
 Shapes: B texts of a micro-batch, T tokens.
 """

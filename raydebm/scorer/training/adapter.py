@@ -2,7 +2,7 @@
 
 In:   the frozen backbone; groups of texts with pairs, for training and validation; settings.
 Out:  an adapter folder (see ``checkpoint``), and one report per epoch with a folder to resume from.
-Does not know: Ray, labels, tasks. The caller makes bags and splits.
+Independent of: Ray, labels, tasks. The caller makes bags and splits.
 
 Deterministic on one machine with one number of threads, with or without a resume after any epoch: order and dropout are
 seeded per epoch.
@@ -107,7 +107,7 @@ def train_adapter(
     Raises:
         PoolError: there is nothing to train on.
         TrainingError: the loss became NaN or infinite, or a GPU's memory is full. The message names adapter and epoch.
-        CheckpointError: ``resume_from`` is torn or was made with other data or settings.
+        CheckpointError: ``resume_from`` is corrupt or was made with other data or settings.
         OSError: ``out_dir`` cannot be written.
     """
     if not data.train:

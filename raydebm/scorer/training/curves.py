@@ -40,7 +40,7 @@ def check_trackers(names: Iterable[TrackerName]) -> None:
 class Curves:
     """An event file per adapter: ``<run directory>/tensorboard/<recipe>/<adapter>``. No method raises.
 
-    Every training replaces the files; a resumed one tells its epochs again, from the first. If the run directory is a
+    Every training replaces the files; a resumed one reports its epochs again, from the first. If the run directory is a
     URL, files are written locally and copied there.
     """
 

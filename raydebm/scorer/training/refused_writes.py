@@ -1,6 +1,6 @@
 """Errors of full or read-only disks during training, with folder, reason and remedy.
 
-Does not know: the content of the files.
+Independent of: the content of the files.
 """
 
 import errno

@@ -352,7 +352,7 @@ class ConstraintDeployment:
         facts: tracing.Attributes = {"raydebm.task": problem.task, "raydebm.num_candidates": len(candidates)}
         with tracing.span("constraints", facts, parent=trace):
             # A limit per call makes calls take turns, and a cancelled call adds no more checks.
-            places = asyncio.Semaphore(self._reporter.most)
+            places = asyncio.Semaphore(self._reporter.max_children)
 
             async def report(candidate: Candidate) -> ConstraintReport:
                 async with places:

@@ -39,7 +39,7 @@ behind its work. Under load, results arrive every second."""
 LOAD_TIMEOUT_S = 120.0
 
 
-async def persistently(
+async def with_retries(
     call: Callable[[], Awaitable[T]], *, what: str, patiently: bool = False, tries: int = NUM_TRIES
 ) -> T:
     """Repeat a call whose replica died; ``patiently`` also when too many calls wait, for calls about candidates that
@@ -98,7 +98,7 @@ class HandleBackend:
         await self._load(self._generator, "generator", bundle.source)
 
     async def _load(self, handle: Handle, part: str, what: CheckpointRef | RunSource) -> None:
-        await persistently(lambda: self._call(handle.load, what), what=part)
+        await with_retries(lambda: self._call(handle.load, what), what=part)
         # Other replicas would load it at the first request that needs it, which would then wait.
         everywhere = handle.broadcast("load", what)
         for answer in await everywhere.results_async(timeout_s=LOAD_TIMEOUT_S, return_exceptions=True):
@@ -125,13 +125,13 @@ class HandleBackend:
                         on_candidate(candidate)
 
         # Candidates sent by the dead replica may be billed; with a limit on money, nothing is sent twice.
-        await persistently(draw, what="generator", tries=NUM_TRIES if may_repeat else 1)
+        await with_retries(draw, what="generator", tries=NUM_TRIES if may_repeat else 1)
         return [by_id[request.candidate_id] for request in requests]
 
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
         call = self._constraint.check
         task = None if self._run is None else self._run.of(problem.task).recipe.task
-        return await persistently(
+        return await with_retries(
             lambda: self._call(call, problem, list(candidates), tracing.outgoing(), task),
             what="constraint checker",
             patiently=True,
@@ -139,7 +139,7 @@ class HandleBackend:
 
     async def score(self, texts: Sequence[TextToScore]) -> list[Energies | None]:
         call, checkpoint = self._scorer.score, None if self._run is None else self._run.checkpoint_ref
-        energies: list[Energies | None] = await persistently(
+        energies: list[Energies | None] = await with_retries(
             lambda: self._call(call, list(texts), checkpoint, tracing.outgoing()), what="scorer", patiently=True
         )
         self._worked_at["scorer"] = time.monotonic()
@@ -149,7 +149,7 @@ class HandleBackend:
         if self._baselines is None:
             return [{} for _ in texts]
         call = self._baselines.score
-        return await persistently(
+        return await with_retries(
             lambda: self._call(call, list(texts), tracing.outgoing()), what="baselines", patiently=True
         )
 
@@ -164,7 +164,7 @@ class HandleBackend:
         and has done no work lately."""
         try:
             async with asyncio.timeout(STATUS_TIMEOUT_S):
-                state = await persistently(lambda: self._call(handle.info), what=part)
+                state = await with_retries(lambda: self._call(handle.info), what=part)
         except (TimeoutError, ServiceError) as error:
             waits = isinstance(error, TimeoutError) or error.code == "overloaded"
             is_busy = time.monotonic() - self._worked_at.get(part, -math.inf) < BUSY_S

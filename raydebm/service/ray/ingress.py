@@ -231,7 +231,7 @@ class RayMeter(Meter):
         }
         self._gauges = {
             "requests_waiting": Gauge("raydebm_requests_waiting", "Requests that wait in an ingress replica"),
-            "claim_suspended": Gauge("raydebm_claim_suspended", "1 while a promise is suspended, else 0", ("policy",)),
+            "claim_suspended": Gauge("raydebm_claim_suspended", "1 if a guarantee is suspended", ("policy",)),
         }
 
     def count(self, name: str, amount: float = 1.0, **labels: str) -> None:

@@ -356,12 +356,12 @@ class DecisionDetails(StopFields):
     review: list[str]
     """Paths of the fields whose confidence is below the policy's ``tau_field``."""
     field_guarantee: dict[str, Any] | None
-    """Promise about the fields that are not in ``review``. Null if nothing was promised."""
+    """Guarantee about the fields that are not in ``review``. Null if nothing was guaranteed."""
     guarantee: dict[str, Any] | None
-    """Promise of the policy: the largest share of wrong answers ``max_error`` (or mean violation), the ``confidence``
+    """Guarantee of the policy: the largest share of wrong answers ``max_error`` (or mean violation), the ``confidence``
     over calibration problems with which it holds, the number of ``problems`` behind it, and ``outcomes`` (which
     decisions, if reports certified it). ``certified`` is false if it does not hold for this decision, ``suspended``
-    true while reported outcomes contradict it; ``reason`` says why. Null if nothing was promised."""
+    true while reported outcomes contradict it; ``reason`` says why. Null if nothing was guaranteed."""
     policy: dict[str, Any]
     seed: int
     versions: dict[str, str]
@@ -418,7 +418,7 @@ def triage_answer(result: TriageResult) -> TriageResponse:
         constraints[violation.constraint] += violation.weight * violation.penalty
     is_checked = best is not None and best.report.parsed and best.report.error is None
     prompt, completion = (
-        sum(getattr(candidate, name) or 0 for candidate in activity.drawn)
+        sum(getattr(candidate, name) or 0 for candidate in activity.received)
         for name in ("prompt_tokens", "completion_tokens")
     )
     return TriageResponse(

@@ -68,7 +68,7 @@ _OURS = frozenset(field.alias or name for name, field in ChatOverrides.model_fie
 # ---- requests -------------------------------------------------------------------------------------------------------
 
 
-async def asked(
+async def read_request(
     service: TriageService, body: ChatRequest, request: Request
 ) -> tuple[RequestContext, ChatOverrides, "JsonForm | None"]:
     """Context, reply settings and JSON form of a chat. Raises ServiceError."""
@@ -185,8 +185,8 @@ def json_form(wanted: ResponseFormat | None) -> JsonForm | None:
     return JsonForm(schema)
 
 
-async def written_in(form: JsonForm | None, write: Callable[[], T]) -> T:
-    """Result of ``write``, in a thread if it validates against a client's schema."""
+async def run_write(form: JsonForm | None, write: Callable[[], T]) -> T:
+    """Run ``write``, in a thread if it validates against a client's schema."""
     return write() if form is None or form.schema is None else await asyncio.to_thread(write)
 
 
@@ -304,15 +304,15 @@ def chat_routes(service: TriageService) -> APIRouter:
 
         An abstention is a refusal: status 200, `content` null, `refusal` set. The top-level `raydebm` object says why.
         With `stream`, the response is progress, then the answer's chunks, then `[DONE]`."""
-        context, overrides, form = await asked(service, body, request)
+        context, overrides, form = await read_request(service, body, request)
         settings: dict[str, Any] = {"on_abstain": overrides.on_abstain, "form": form}
 
         async def answered(answer: TriageResponse) -> list[str]:
-            return await written_in(form, lambda: [*map(event_text, completion_chunks(answer, body, **settings))])
+            return await run_write(form, lambda: [*map(event_text, completion_chunks(answer, body, **settings))])
 
         if body.stream:
             return EventStream(request_events(service, context, answered=answered, failed=event_text))
         answer = triage_answer(await service.triage(context))
-        return JSONResponse(await written_in(form, lambda: completion_body(answer, body, **settings)))
+        return JSONResponse(await run_write(form, lambda: completion_body(answer, body, **settings)))
 
     return router

@@ -1,6 +1,6 @@
 """``/health``, ``/v1/options`` (tasks, policies, generators, limits) and ``/v1/problems`` (of the test split).
 
-Does not know: Ray. The table of problems has no gold, and the table of gold is never opened.
+Independent of: Ray. The table of problems has no gold, and the table of gold is never opened.
 """
 
 import asyncio
@@ -148,15 +148,15 @@ def health_route(service: TriageService) -> APIRouter:
 
         If the service has API keys, a request without one gets only `status` and `version`."""
         ready = {"status": "ok", "version": __version__}
-        is_stranger = request.state.keyring is not None and request.state.caller is None
+        is_anonymous = request.state.keyring is not None and request.state.caller is None
         try:
             parts = await service.backend.status()
         except RaydebmError as error:
-            if not is_stranger:
+            if not is_anonymous:
                 raise
             message = "the service is not ready; ask with an API key for the reason"
             raise ServiceError(message, 503, "not_ready") from error
-        if is_stranger:
+        if is_anonymous:
             return ready
         warnings = service.notices()
         if isinstance(writer, DecisionWriter) and writer.last_error is not None:

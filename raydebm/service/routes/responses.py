@@ -161,11 +161,11 @@ def response_routes(service: TriageService) -> APIRouter:
 
         An abstention is a message with a `refusal`. With `stream`, the response is OpenAI's events, of which the last
         one has the whole response."""
-        context, overrides, form = await chat.asked(service, chat_of(body), request)
+        context, overrides, form = await chat.read_request(service, chat_of(body), request)
         numbers = count()
 
         async def written(answer: TriageResponse) -> dict[str, Any]:
-            reply = await chat.written_in(form, lambda: chat.reply_of(answer, overrides.on_abstain, form))
+            reply = await chat.run_write(form, lambda: chat.reply_of(answer, overrides.on_abstain, form))
             return response_body(answer, body, reply)
 
         def numbered(events: Iterable[dict[str, Any]]) -> list[str]:

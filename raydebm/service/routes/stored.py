@@ -167,7 +167,7 @@ class OutcomeReceipt(BaseModel):
 
 
 class ClaimBody(BaseModel):
-    """A promised error rate, and the betting test against it."""
+    """A guaranteed error rate, and the betting test against it."""
 
     max_error: float
     delta: float
@@ -178,7 +178,7 @@ class ClaimBody(BaseModel):
     """Number of answered requests with an outcome in the test."""
     wrong: int
     log10_wealth: float
-    """Logarithm of the betting martingale M: evidence against the promise."""
+    """Logarithm of the betting martingale M: evidence against the guarantee."""
     log10_alarm: float
     """An alarm is raised when ``log10_wealth`` reaches it: log10(1 / delta)."""
     suspended: bool
@@ -207,7 +207,7 @@ class PolicyOutcomes(BaseModel):
     """Number of abstentions that withheld a right answer."""
     refused_wrong: int
     claim: ClaimBody | None
-    """Null if nothing is promised."""
+    """Null if nothing is guaranteed."""
 
 
 class OutcomeFigures(BaseModel):
@@ -490,7 +490,7 @@ class RecordsDesk:
                 outcomes.tidy()
                 self._monitor.refresh()
             except UNREADABLE as error:
-                log.warning("outcomes in %s cannot be merged or looked at: %s", outcomes.root, error)
+                log.warning("outcomes in %s cannot be merged or read: %s", outcomes.root, error)
         return OutcomeReceipt(
             record_id=record_id,
             status="created" if last is None else "unchanged" if last == content else "replaced",
@@ -565,15 +565,15 @@ def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) ->
         """Report whether the selected candidate of a stored decision was right. It is stored before the response.
 
         Repeating a report changes nothing. Another report by the same name replaces it, and both are kept as history.
-        If several names report, the last report counts. A name that a key reserves, or whose reports test the promise,
-        needs a key that lists it (403)."""
+        If several names report, the last report counts. A name that a key reserves, or whose reports test the
+        guarantee, needs a key that lists it (403)."""
         check_reporter(request, body.by, watched)
         key = None if request.state.caller is None else request.state.caller.name
         return await here().report(record_id, body, key=key)
 
     @router.get("/v1/outcomes", tags=["outcomes"], summary="Show live accuracy")
     async def figures() -> OutcomeFigures:
-        """Coverage, live accuracy and the test of the promised error rate, by policy."""
+        """Coverage, live accuracy and the test of the guaranteed error rate, by policy."""
         return await here().figures()
 
     return router

@@ -146,8 +146,8 @@ class _Progress(Activity):
 
     def planned(self, pass_index: int, plan: Affordable, feedback: str | None) -> None:
         super().planned(pass_index, plan, feedback)
-        facts = {"event": "pass", "pass": pass_index, "requested": len(plan.asked), "feedback": feedback}
-        counts = {"generators": _by_generator(plan.asked), "over_budget": _by_generator(plan.over_budget)}
+        facts = {"event": "pass", "pass": pass_index, "requested": len(plan.requests), "feedback": feedback}
+        counts = {"generators": _by_generator(plan.requests), "over_budget": _by_generator(plan.over_budget)}
         self._put({**facts, **counts})
 
     def arrived(self, candidate: Candidate, done: int, total: int) -> None:

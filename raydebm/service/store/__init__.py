@@ -3,5 +3,5 @@
 In:   the record of every decided request (``record``), and users' outcome reports (``outcomes``).
 Out:  Parquet files of a folder (``record``, ``parquet_folder``); lists and single decisions (``reader``); replayed
       decisions (``stored_replay``).
-Does not know: Ray, HTTP. Used by the service and the commands.
+Independent of: Ray, HTTP. Used by the service and the commands.
 """

@@ -5,7 +5,7 @@ is ordered by ``outcome_id``, which begins with a hybrid logical clock: microsec
 than anything in the log. So a clock that is set back, or that differs between replicas, does not let an older report
 win. Every replica and every restart bets on the same outcomes, in the order of the first report on each problem.
 
-Does not know: Ray, HTTP.
+Independent of: Ray, HTTP.
 """
 
 import logging
@@ -244,7 +244,7 @@ class ClaimMonitor:
     def reasons(self) -> list[str]:
         """Reasons of the suspensions; empty if there are none."""
         suspensions = {name: suspension_of(watch) for name, watch in self._watches.items()}
-        return [f"the promise of policy {name} is suspended: {why}" for name, why in suspensions.items() if why]
+        return [f"the guarantee of policy {name} is suspended: {why}" for name, why in suspensions.items() if why]
 
     def refresh(self) -> None:
         """Update from the outcomes now. Blocks. If they cannot be read, it raises OSError and the state is

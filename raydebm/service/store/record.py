@@ -1,7 +1,7 @@
 """One stored decision: all its inputs, the decision and its reasons, versions and seeds; and the writer of decisions.
 
 Out:  a row of ``DECISIONS``, and back.
-Does not know: Ray, HTTP.
+Independent of: Ray, HTTP.
 
 The writer works in batches, from one thread, off the request path: ``put`` appends to a bounded queue and returns. A
 thread writes the queue every few seconds, merges small files, and removes files beyond the limits. It cannot fail or

@@ -2,7 +2,7 @@
 
 In:   stored decisions, changes, optionally labels and an ensemble.
 Out:  one ``Replayed`` per decision, and their ``ReplayTally``; rows of a file.
-Does not know: Ray, HTTP, terminals. Calls no endpoint.
+Independent of: Ray, HTTP, terminals. Calls no endpoint.
 """
 
 from collections import Counter
@@ -50,7 +50,7 @@ class Changes:
             tau_accept = max(min(base.tau_accept, self.costs.accept_limit), tau_answer)
             values = {"tau_answer": tau_answer, "tau_accept": tau_accept, **values}
         changed = base.changed(values) if values else base
-        return changed if self.budget is None else changed.without_promise("the replay changed budget")
+        return changed if self.budget is None else changed.without_guarantee("the replay changed budget")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Replayed:
     recorded: Recorded
     """The recorded decision, with new energies if it was rescored."""
     again: Redecision
-    promised: bool
+    guaranteed: bool
     """True if the policy of the replay has a certified guarantee that applies: unchanged, with the recorded energies
     and budget."""
 
@@ -108,7 +108,7 @@ def replay_stored(
             recorded=recorded,
             again=redecide(recorded, policy=policy, budget=changes.budget),
             # The guarantee was not certified with another ensemble's confidences.
-            promised=is_certified and ensemble is None,
+            guaranteed=is_certified and ensemble is None,
         )
 
 
@@ -147,7 +147,7 @@ class ReplayTally:
     moves: Counter[tuple[Decision, Decision]] = field(default_factory=Counter)
     """(recorded, replayed) -> number of decisions; ``replayed`` may be REGENERATE."""
     counts: Counter[str] = field(default_factory=Counter)
-    """``other_answer``: accepted before and after with different answers; ``inexact``; ``promised``: under a policy
+    """``other_answer``: accepted before and after with different answers; ``inexact``; ``guaranteed``: under a policy
     whose guarantee holds; ``candidates``, and accepted answers that are ``labeled`` and ``correct``, each ``_before``
     and ``_after``."""
     pairs: dict[tuple[str, str], ReplayedPair] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class ReplayTally:
         self.moves[(recorded.decision, again.decision)] += 1
         counts["other_answer"] += before and after and not replayed.same_answer
         counts["inexact"] += not again.exact
-        counts["promised"] += replayed.promised
+        counts["guaranteed"] += replayed.guaranteed
         counts["candidates_before"] += len(recorded.pool)
         counts["candidates_after"] += again.num_candidates
         of_recorded = _WORTH.get(labels.get(recorded.selected or "", Verdict.UNLABELED))
@@ -222,7 +222,7 @@ def replayed_row(replayed: Replayed) -> dict[str, Any]:
         "penalty": again.penalty,
         "confidence": again.confidence,
         "fields": {field.path: field.confidence for field in again.fields},
-        "promised": replayed.promised,
+        "promised": replayed.guaranteed,
         "num_passes": again.num_passes,
         "num_candidates": again.num_candidates,
         "exact": again.exact,

@@ -1,4 +1,4 @@
-"""Field paths: JMESPath expressions on ``{"answer": ..., "problem": ...}``, sandboxed and bounded.
+"""JMESPath expressions on ``{"answer": ..., "problem": ...}``, sandboxed and bounded.
 
 In:   an expression such as ``sum(answer.items[].price)`` and a ``RuleInput``.
 Out:  a JSON value, or ``EvaluationError`` with the reason; never another exception, and always within a fixed number of
@@ -109,7 +109,7 @@ def parse_expression(text: str, *, at_root: bool = True) -> Mapping[str, Any]:
     it starts at ``answer`` or ``problem``.
 
     Raises:
-        ConstraintError: bad syntax, an unknown function, a wrong start, or too large.
+        ConstraintError: the syntax is wrong, a function or the start is unknown, or the expression is too large.
     """
     if len(text) > MAX_CHARS:
         raise ConstraintError(
@@ -129,7 +129,7 @@ def parse_expression(text: str, *, at_root: bool = True) -> Mapping[str, Any]:
 
 
 class RuleInput:
-    """Input of expressions, with their shared remaining steps."""
+    """Document that expressions are evaluated on, with a limit on their steps in all."""
 
     def __init__(self, value: Mapping[str, Any], *, steps: int = MAX_STEPS) -> None:
         self._value = value
@@ -145,7 +145,7 @@ class RuleInput:
         return self._visit(text, parse_expression(text), self._value)
 
     def value_in(self, element: Any, text: str) -> Any:
-        """Value of an expression on one element. Errors are those of ``value_of``."""
+        """Value of an expression on one element. Raises the errors of ``value_of``."""
         return self._visit(text, parse_expression(text, at_root=False), element)
 
     def _visit(self, text: str, tree: Mapping[str, Any], value: Any) -> Any:
@@ -231,8 +231,8 @@ def _check_roots(text: str, tree: Mapping[str, Any]) -> None:
     unknown = sorted({node["value"] for node in _root_nodes(tree) if node["type"] == "field"} - set(ROOTS))
     if unknown:
         raise ConstraintError(
-            f"expression {text!r} starts at {unknown[0]!r}; expressions start at {' or '.join(ROOTS)}, and a text "
-            f"is written in single quotes: {chr(34)}'{unknown[0]}'{chr(34)}"
+            f"expression {text!r} starts at {unknown[0]!r}; expressions start at {' or '.join(ROOTS)}; "
+            f"write a text in single quotes: {chr(34)}'{unknown[0]}'{chr(34)}"
         )
 
 

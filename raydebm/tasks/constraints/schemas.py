@@ -41,16 +41,16 @@ class SchemaFault:
 
 @dataclass(slots=True)
 class Steps:
-    """Remaining steps of one or several checks."""
+    """Number of steps that one or several checks may take and have taken."""
 
-    most: int = MAX_STEPS
+    limit: int = MAX_STEPS
     taken: int = 0
 
     def take(self, num: int) -> None:
         """Use up steps. Raises EvaluationError if there are not enough."""
         self.taken += num
-        if self.taken > self.most:
-            raise EvaluationError(f"the schema check takes more than {self.most} steps; the answer is too large")
+        if self.taken > self.limit:
+            raise EvaluationError(f"the schema check takes more than {self.limit} steps; the answer is too large")
 
 
 _steps: ContextVar[Steps] = ContextVar("steps of the schema check that runs")
@@ -71,7 +71,7 @@ def check_schema(schema: Any) -> None:
 
 def schema_faults(schema_text: str, value: Any) -> list[SchemaFault]:
     """Violations of a task's checked schema, given as JSON (see ``faults_of``). Parsed schemas are cached."""
-    return faults_of(_kept_validator(schema_text), value, Steps())
+    return faults_of(_cached_validator(schema_text), value, Steps())
 
 
 def faults_of(validator: Any, value: Any, steps: Steps) -> list[SchemaFault]:
@@ -101,13 +101,13 @@ def validator_of(schema: Any) -> Any:
     """Validator of a checked schema, for ``faults_of``."""
     from referencing import Registry
 
-    if isinstance(schema, Mapping):  # where "$ref": "#" comes back to it, its draft's own validator would take over
+    if isinstance(schema, Mapping):  # otherwise "$ref": "#" would switch to the unbounded validator of its draft
         schema = {name: value for name, value in schema.items() if name != "$schema"}
     return _bounded()(schema, registry=Registry())
 
 
 @lru_cache(maxsize=256)
-def _kept_validator(schema_text: str) -> Any:
+def _cached_validator(schema_text: str) -> Any:
     """Cached validator of a task's schema. Not for schemas of clients, which would fill the memory."""
     return validator_of(json.loads(schema_text))
 
@@ -151,7 +151,7 @@ def _key(value: Any) -> str:
     try:
         return canonical_json(value)
     except (ValueError, TypeError) as error:
-        raise EvaluationError(f"the answer holds what is not JSON: {error}") from error
+        raise EvaluationError(f"the answer contains a value that is not JSON: {error}") from error
 
 
 def _check_keywords(schema: Any, where: str, depth: int) -> None:
@@ -167,7 +167,7 @@ def _check_keywords(schema: Any, where: str, depth: int) -> None:
         if name in _REFUSED:
             raise ConstraintError(f"{here} is not supported here; write the allowed properties out")
         if name == "$ref" and isinstance(value, str) and not value.startswith("#"):
-            raise ConstraintError(f"{here} = {value!r} leads outside the schema; use #/$defs/...")
+            raise ConstraintError(f"{here} = {value!r} refers to a place outside the schema; use #/$defs/...")
         if name == "$schema" and isinstance(value, str) and depth > 0:
             raise ConstraintError(f"{here} is not supported here; only the whole schema may name its draft")
         if name == "type" and isinstance(value, list) and len(value) > MAX_TYPES:

@@ -80,7 +80,7 @@ class AnswerComparison(Strict):
     """For number: allowed difference. For json: of every number in the answer."""
 
     @model_validator(mode="after")
-    def _reads_the_answer_only(self) -> Self:
+    def _tolerance_fits_the_match(self) -> Self:
         if self.tolerance and self.match not in ("number", "json"):
             raise ValueError(f"tolerance goes with match number or json, not {self.match}")
         return self

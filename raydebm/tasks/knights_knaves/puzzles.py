@@ -14,7 +14,7 @@ from raydebm.errors import ConfigError, TaskDataError
 from raydebm.identity import content_id, seed_for
 from raydebm.tasks.knights_knaves.logic import MAX_PEOPLE, Assignment, Statement, solutions
 from raydebm.tasks.knights_knaves.wording import NAMES, SPEECHES, claim_text, quiz_text
-from raydebm.tasks.sources import Row, check_split, file_rows, hub_name, hub_rows, look_for
+from raydebm.tasks.sources import Row, check_split, file_rows, hub_name, hub_rows, record_lookup
 
 PARTS: dict[str, range] = {"train": range(0, 4), "test": range(4, 8), "build": range(8, 16)}
 """Sixteenths of the space of logic forms: a quarter, a quarter and a half."""
@@ -126,7 +126,7 @@ def _generated(split: str, sizes: range, *, limit: int | None, seed: int) -> Ite
 
 def _files(split: str, path: Path) -> Iterator[tuple[str, Row]]:
     if path.is_dir():
-        look_for(path, [f"*{split}*.jsonl*"])
+        record_lookup(path, [f"*{split}*.jsonl*"])
         files = sorted(file for file in path.glob("*.jsonl*") if split in file.name and "pool" not in file.name)
         if not files:
             raise TaskDataError(f"no file in {path} has {split!r} in its name and ends in .jsonl or .jsonl.gz")

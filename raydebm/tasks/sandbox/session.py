@@ -126,7 +126,7 @@ class Session:
             self._open("serve", [source, dict(prelude or {})], limits)
         except _LostError as error:
             return CallResult(status=_status_of_loss(error), detail=str(error))
-        return self._asked({}, limits)
+        return self._result_of({}, limits)
 
     def open_test(self, test: str, function: str, *, limits: Limits | None = None) -> None:
         """Load trusted test code that calls functions outside; ``step`` runs it from call to call. ResourceError if
@@ -163,17 +163,17 @@ class Session:
 
     def call_encoded(self, function: str, arguments: Any, *, limits: Limits | None = None) -> CallResult:
         """Call a function with arguments from ``inside.values.encode``; else like ``call``."""
-        return self._asked({"function": function, "arguments": arguments}, limits or self._limits)
+        return self._result_of({"function": function, "arguments": arguments}, limits or self._limits)
 
     def _open(self, role: str, arguments: list[Any], limits: Limits) -> None:
         header = {"kind": "open", "role": role, "arguments": arguments, "total_cpu_s": limits.cpu_s * _NUM_CALLS}
         self._exchange(header, b"", timeout_s=limits.wall_s + _GRACE_S)
 
-    def _asked(self, question: Mapping[str, Any], limits: Limits) -> CallResult:
+    def _result_of(self, question: Mapping[str, Any], limits: Limits) -> CallResult:
         # A fresh id per request, so that the program's own output is not taken for an answer.
-        asked = secrets.token_hex(16)
-        reply = self._ask(_line({"id": asked, **question}), limits)
-        return _call_result(reply, _message(reply, asked))
+        question_id = secrets.token_hex(16)
+        reply = self._ask(_line({"id": question_id, **question}), limits)
+        return _call_result(reply, _message(reply, question_id))
 
     def _ask(self, line: bytes, limits: Limits) -> Frame:
         try:
@@ -257,11 +257,11 @@ def _status_of_loss(error: Exception) -> Status:
     return Status.TIMEOUT if "in time" in str(error) else Status.RUNTIME_ERROR
 
 
-def _message(reply: Frame, asked: str) -> dict[str, Any] | None:
+def _message(reply: Frame, question_id: str) -> dict[str, Any] | None:
     """The child's answer to this request, or None."""
     try:
         message = json.loads(reply[1])
-        return message if isinstance(message, dict) and message.get("id") == asked else None
+        return message if isinstance(message, dict) and message.get("id") == question_id else None
     except (ValueError, RecursionError):
         return None
 

@@ -1,4 +1,4 @@
-"""Rows of TACO and of similar data sets, as (prompt, public tests, hidden tests).
+"""Problems and gold from rows of TACO and of similar data sets.
 
 Each reader parses one published format, which is recognised by its fields.
 """

@@ -2,7 +2,7 @@
 
 In:   rows of the benchmark's database or of a problem's reference information (``database``, ``trip_reference``).
 Out:  a Catalogue with look-ups by name and city.
-Does not know: plans, problems, files.
+Independent of: plans, problems, files.
 
 Names match as in the benchmark's evaluator: the written name is part of the listed one, in the same city, and the first
 row in the order of the source counts.

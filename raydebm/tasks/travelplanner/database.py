@@ -3,7 +3,7 @@
 In:   the folder with ``accommodations/``, ``attractions/``, ``restaurants/``, ``flights/``, ``googleDistanceMatrix/``
       and ``background/``. The file of flights may be a subset.
 Out:  a Catalogue, cached per process.
-Does not know: problems, plans.
+Independent of: problems, plans.
 """
 
 import csv

@@ -2,7 +2,7 @@
 
 In:   PlanView.
 Out:  findings: violations of a dimension, with a sentence each; their penalties add up to the dimension.
-Does not know: gold, files, scores of other plans.
+Independent of: gold, files, scores of other plans.
 
 - budget: excess / budget, at most 1
 - connectivity: share of moves between cities without an existing transport

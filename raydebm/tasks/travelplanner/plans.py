@@ -2,7 +2,7 @@
 
 In:   ``Problem.data``; any text.
 Out:  a Trip; a PlanReading: the plan (a list of day objects) or why the text has no plan.
-Does not know: catalogues, gold.
+Independent of: catalogues, gold.
 
 Canonical: ``[{"day": 1, "current_city": "...", "transportation": "...", ...}, ...]``, days in ascending order, fields
 in the order of ``PLAN_FIELDS``, values as written without surrounding blanks. Missing fields stay missing. A text that

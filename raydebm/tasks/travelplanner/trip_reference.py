@@ -3,7 +3,7 @@
 In:   the benchmark's own form (a list of {"Description", "Content"}, also as text; contents are tables of fixed width),
       or what a problem's data has.
 Out:  a TripReference: rows for a Catalogue, for prompts, and for a problem's data.
-Does not know: plans, queries.
+Independent of: plans, queries.
 
 Columns that no plan needs (coordinates, addresses, telephone numbers, web sites) are left out of rows and prompts: they
 are two thirds of the text, and the context of generators and scorer is limited.

@@ -2,7 +2,7 @@
 
 In:   hub rows, files, folders; a row as JSON.
 Out:  (Problem, Gold), in the order of the split.
-Does not know: plans other than the annotated one, scores.
+Independent of: plans other than the annotated one, scores.
 """
 
 import ast
@@ -16,7 +16,7 @@ from raydebm.identity import content_id
 from raydebm.records import Gold, Problem
 from raydebm.tasks.base import required_field
 from raydebm.tasks.file_backed import question_of, source_id_of
-from raydebm.tasks.sources import Located, distinct, file_rows, hub_name, hub_rows, local_file, look_for
+from raydebm.tasks.sources import Located, distinct, file_rows, hub_name, hub_rows, local_file, record_lookup
 from raydebm.tasks.travelplanner.plans import canonical_plan
 from raydebm.tasks.travelplanner.trip_reference import prompt_of, read_items
 
@@ -46,7 +46,7 @@ def load_problems(split: str, source: str | None) -> Iterator[tuple[Problem, Gol
         return _divided(distinct(_pairs(rows)), split)
     path = Path(str(source))
     parts = [f"problems_{part}.jsonl.gz" for part in PARTS]
-    look_for(path, parts)
+    record_lookup(path, parts)
     if all((path / name).is_file() for name in parts):
         return _divided(distinct(_pairs(row for name in parts for row in file_rows(path / name))), split)
     return _pairs(file_rows(local_file(str(source), split, otherwise=_WHAT_ELSE)))
@@ -90,7 +90,7 @@ def problem_of_row(row: Mapping[str, Any], where: str) -> Problem:
 
 
 def problem_of_text(text: str) -> Problem:
-    """Problem of the benchmark's row as JSON."""
+    """Parse the benchmark's row, given as JSON."""
     try:
         row = json.loads(text)
     except (ValueError, RecursionError):

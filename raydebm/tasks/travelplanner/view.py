@@ -2,7 +2,7 @@
 
 In:   Trip, canonical plan, Catalogue or None.
 Out:  PlanView.
-Does not know: scores, problems.
+Independent of: scores, problems.
 
 Reads more leniently than the benchmark's evaluator where a human would: the last attraction counts without a semicolon,
 ``"Tucson, Arizona"`` is Tucson, ``"Flight F3877057"`` is a flight number.

@@ -10,7 +10,7 @@ from raydebm.config import DecisionConfig
 from raydebm.decision.calibration.policy_fit import (
     fit_policy,
     fit_thresholds,
-    promise_rows,
+    guarantee_rows,
     reliability_table,
 )
 from raydebm.decision.calibration.walks import Walk, final_step
@@ -96,7 +96,7 @@ def test_everything_fitted_is_json(fitted):
 
     assert len(value["confidence"]) == 60
     assert [row["max_error"] for row in value["promises"]] == [0.01, 0.02, 0.05, 0.1, 0.2, 0.3]
-    assert "table" not in promise_rows(fitted.promises)[0]
+    assert "table" not in guarantee_rows(fitted.guarantees)[0]
 
 
 def test_a_problem_without_a_readable_answer_is_refused_with_certainty():
@@ -121,7 +121,7 @@ def test_proven_problems_alone_leave_the_prior_and_are_answered():
     assert policy_fit.facts()["answered_frac"] == 1.0
 
 
-def test_violation_scores_are_fitted_and_promised():
+def test_violation_scores_are_fitted_and_guaranteed():
     pools = [replace(pool, worth=0.3 + 0.6 * pool.worth) for pool in PROBLEMS]
 
     policy_fit = fit(pools, outcome="violation", max_error=0.6)
@@ -150,7 +150,7 @@ def test_what_cannot_be_learned_from_is_refused(pools, message):
         fit(pools)
 
 
-# ---- promises -------------------------------------------------------------------------------------------------------
+# ---- guarantees -----------------------------------------------------------------------------------------------------
 
 
 def sure_problems(count, wrong=()):
@@ -179,7 +179,7 @@ def test_a_certified_threshold_is_the_policys():
     assert policy_fit.guarantee.upper_bound == pytest.approx(1 - 0.025 ** (1 / 60))
 
 
-def test_fewer_problems_than_a_promise_needs_certify_nothing_and_only_proofs_are_answered():
+def test_fewer_problems_than_a_guarantee_needs_certify_nothing_and_only_proofs_are_answered():
     policy_fit = fit(sure_problems(20), max_error=0.05)
 
     assert (policy_fit.guarantee.certified, policy_fit.policy.tau_answer, policy_fit.policy.tau_accept) == (
@@ -194,7 +194,7 @@ def test_fewer_problems_than_a_promise_needs_certify_nothing_and_only_proofs_are
     )
 
 
-def test_auto_promises_the_smallest_error_at_the_coverage_asked_for():
+def test_auto_guarantees_the_smallest_error_at_the_coverage_asked_for():
     policy_fit = fit(sure_problems(100, wrong={3, 30, 60}), max_error="auto", min_coverage=0.8)
 
     assert policy_fit.guarantee.certified
@@ -275,9 +275,9 @@ def test_every_problem_walks_under_a_posterior_that_did_not_see_it():
     assert policy_fit.policy.posterior.offset not in {policy.posterior.offset for policy in taken}
 
 
-def test_the_promise_is_tested_on_the_stopping_rule_that_the_policy_will_follow():
+def test_the_guarantee_is_tested_on_the_stopping_rule_that_the_policy_will_follow():
     """Half of the problems stop at the first pass with a wrong answer at 0.6, and would be right after the second: the
-    promise is only kept by a higher tau_answer, which lifts tau_accept, so that they go on to the second pass."""
+    guarantee is only kept by a higher tau_answer, which lifts tau_accept, so that they go on to the second pass."""
     count = 120
 
     def walk(policies):
@@ -318,7 +318,7 @@ def test_reliability_bins_hold_equal_numbers_by_confidence():
 WAVES = ONE_PASS.replaced(waves=(2,), tau_accept=0.6)
 
 
-def test_thresholds_and_promise_rest_on_what_waves_would_have_sampled():
+def test_thresholds_and_guarantee_rest_on_what_waves_would_have_sampled():
     """The final selections are those of the cut pools, under the very threshold that the policy has."""
     fitted = fit(base=WAVES.replaced(waves=(4, 2), tau_accept=0.5), max_error=0.45, confidence=0.6)
     policy = fitted.policy
@@ -359,7 +359,7 @@ def test_the_walks_in_waves_are_at_the_policys_tau_accept_the_median_above_it_an
 
 
 @pytest.mark.parametrize(("floor", "certified"), [(-np.inf, True), (0.95, False)])
-def test_nothing_is_promised_below_the_floor_of_the_policy_that_a_threshold_implies(floor, certified):
+def test_nothing_is_guaranteed_below_the_floor_of_the_policy_that_a_threshold_implies(floor, certified):
     """The threshold 0.9 needs a tau_accept above 0.6, and longer waves may make what was refused as sure as 0.95."""
     policy = Policy(rule="posterior", posterior=VOTES, max_passes=1, waves=(2,), tau_accept=0.6)
     confidence, worth = np.full((60, 1), 0.9), np.ones((60, 1))
@@ -380,7 +380,7 @@ def two_passes(worth):
 
 
 @pytest.mark.parametrize("max_error", [None, 0.9])
-def test_labels_choose_where_problems_stop_only_where_nothing_is_promised(max_error):
+def test_labels_choose_where_problems_stop_only_where_nothing_is_guaranteed(max_error):
     """A second pass is worth its cost by the labels in the second case alone: it turns wrong into right."""
     policy = Policy(rule="posterior", posterior=VOTES, max_passes=2, tau_accept=0.5)
     steps = two_passes(np.ones(60))
@@ -394,7 +394,7 @@ def test_labels_choose_where_problems_stop_only_where_nothing_is_promised(max_er
     assert (len(same) == 1) == (max_error is not None)
 
 
-def test_labels_do_not_choose_the_policy_of_the_table_of_promises():
+def test_labels_do_not_choose_the_policy_of_the_table_of_guarantees():
     """By the labels a second pass turns wrong into right; the confidences alone stop elsewhere."""
     policy = Policy(rule="posterior", posterior=VOTES, max_passes=2, tau_accept=0.5)
     asked, unasked = (DecisionConfig(max_error=error, costs={"pass": 0.05}) for error in (0.9, None))
@@ -402,7 +402,7 @@ def test_labels_do_not_choose_the_policy_of_the_table_of_promises():
     better = Walk(confidence=confidence, worth=np.stack([np.zeros(60), np.ones(60)], axis=1))
 
     tables = [
-        [promise.to_json() for promise in fit_thresholds(policy, lambda _: better, config=config).promises]
+        [guarantee.to_json() for guarantee in fit_thresholds(policy, lambda _: better, config=config).guarantees]
         for config in (asked, unasked)
     ]
 

@@ -218,21 +218,21 @@ def test_problems_that_are_the_same_are_in_one_fold():
     twins = [*pools, *(replace(pool, problem_id=f"twin of {pool.problem_id}") for pool in pools)]
     keyed = [replace(pool, prompt=f"text {index % 6}") for index, pool in enumerate(twins)]
 
-    crossed = cross_fit(table_of(keyed), lambda used: VOTES, num_folds=3)
+    crossfit = cross_fit(table_of(keyed), lambda used: VOTES, num_folds=3)
 
-    assert (crossed.fold[:6] == crossed.fold[6:]).all()
-    assert sorted(np.bincount(crossed.fold[:6])) == [2, 2, 2]
+    assert (crossfit.fold[:6] == crossfit.fold[6:]).all()
+    assert sorted(np.bincount(crossfit.fold[:6])) == [2, 2, 2]
 
 
 def test_every_problem_is_predicted_by_a_posterior_fitted_on_the_others():
     table = table_of(synthetic_problems(7, seed=2))
     seen = []
 
-    crossed = cross_fit(table, lambda used: seen.append(used) or VOTES, num_folds=3)
+    crossfit = cross_fit(table, lambda used: seen.append(used) or VOTES, num_folds=3)
 
     assert len(seen) == 3
-    assert all((used == (crossed.fold != fold)).all() for fold, used in enumerate(seen))
-    assert crossed.probability == pytest.approx(VOTES.estimates(table).probability)
+    assert all((used == (crossfit.fold != fold)).all() for fold, used in enumerate(seen))
+    assert crossfit.probability == pytest.approx(VOTES.estimates(table).probability)
 
 
 def test_a_problems_label_does_not_reach_its_own_prediction():
@@ -241,8 +241,8 @@ def test_a_problems_label_does_not_reach_its_own_prediction():
 
     def predicted(pools):
         table = table_of(pools)
-        crossed = cross_fit(table, lambda used: fit_posterior(table, lambda_=1.0, used=used), num_folds=4)
-        return crossed.probability[table.pool_of_cluster == 0]
+        crossfit = cross_fit(table, lambda used: fit_posterior(table, lambda_=1.0, used=used), num_folds=4)
+        return crossfit.probability[table.pool_of_cluster == 0]
 
     assert predicted(problems) == pytest.approx(predicted(flipped))
 

@@ -73,8 +73,8 @@ def test_a_single_candidate_is_believed_as_often_as_it_is_right(posterior):
 
 def parts_of(pools):
     table = table_of(pools)
-    crossed = cross_fit(table, lambda used: fit_posterior(table, lambda_=1.0, used=used))
-    return PoolParts.of(table, crossed)
+    crossfit = cross_fit(table, lambda used: fit_posterior(table, lambda_=1.0, used=used))
+    return PoolParts.of(table, crossfit)
 
 
 def test_at_most_a_tenth_of_the_pools_is_smaller_than_a_whole_one():

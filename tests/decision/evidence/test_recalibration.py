@@ -21,14 +21,14 @@ def fit(pools, probability, none, *, posterior=VOTES, selected=None, used=None):
     """Offset and slope from given predictions; the first cluster of each pool is selected."""
     table = table_of(pools)
     owner = table.pool_of_cluster
-    crossed = CrossFit(
+    crossfit = CrossFit(
         posteriors=(posterior,),
         fold=np.zeros(len(pools), dtype=np.intp),
         probability=np.array(probability, dtype=float),
         none=np.array(none, dtype=float),
     )
     first = np.searchsorted(owner, np.arange(len(pools))) if selected is None else np.array(selected)
-    return recalibrated(posterior, table, crossed, first, used=used)
+    return recalibrated(posterior, table, crossfit, first, used=used)
 
 
 def one_answer(count, wrong=0):

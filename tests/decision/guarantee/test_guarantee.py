@@ -4,7 +4,7 @@ import random
 import numpy as np
 import pytest
 
-from raydebm.decision.guarantee.guarantee import certify, certify_smallest, check_promise
+from raydebm.decision.guarantee.guarantee import certify, certify_smallest, check_guarantee
 from raydebm.errors import ConfigError
 
 
@@ -80,7 +80,7 @@ def test_the_smallest_error_is_certified_and_a_thousandth_less_is_not():
     assert not certify(confidence, losses, max_error=smallest - 0.001, confidence=0.9).certified
 
 
-def test_nothing_can_be_promised_without_any_answer():
+def test_nothing_can_be_guaranteed_without_any_answer():
     guarantee = certify(np.full(20, -np.inf), np.ones(20), max_error=0.1, confidence=0.9)
 
     assert (guarantee.certified, guarantee.table, guarantee.smallest_error, guarantee.more_problems) == (
@@ -110,14 +110,14 @@ def splits(count, size, seed):
 
 
 def naive_threshold(confidence, losses, max_error):
-    """The lowest confidence at which the error so far is what was promised."""
+    """The lowest confidence at which the error so far is what was guaranteed."""
     order = np.argsort(-confidence)
     error = np.cumsum(losses[order]) / np.arange(1, len(order) + 1)
     passing = np.flatnonzero(error <= max_error)
     return confidence[order][passing[-1]] if len(passing) else 1.0
 
 
-def test_of_200_resplits_at_most_a_tenth_breaks_the_promise_and_the_naive_threshold_half_of_them():
+def test_of_200_resplits_at_most_a_tenth_breaks_the_guarantee_and_the_naive_threshold_half_of_them():
     thresholds = [
         (certify(*split, max_error=0.2, confidence=0.9).tau, naive_threshold(*split, 0.2))
         for split in splits(200, 600, seed=1)
@@ -130,7 +130,7 @@ def test_of_200_resplits_at_most_a_tenth_breaks_the_promise_and_the_naive_thresh
     assert sum(tau is not None for tau, _ in thresholds) >= 0.9 * 200
 
 
-def test_of_200_resplits_at_most_a_tenth_breaks_a_promised_mean_violation():
+def test_of_200_resplits_at_most_a_tenth_breaks_a_guaranteed_mean_violation():
     """Losses of half their size: the true mean loss at or above tau is (1 - tau) / 4."""
     taus = [
         certify(confidence, losses / 2, max_error=0.1, confidence=0.9, binary=False).tau
@@ -149,11 +149,11 @@ def test_violation_scores_are_tested_from_coverages_at_which_a_bet_can_win():
 
 
 @pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, math.nan])
-def test_a_promise_that_means_nothing_is_refused(value):
+def test_a_guarantee_that_means_nothing_is_refused(value):
     with pytest.raises(ConfigError, match="max_error must be strictly between 0 and 1"):
-        check_promise(value, 0.9)
+        check_guarantee(value, 0.9)
     with pytest.raises(ConfigError, match="confidence must be strictly between 0 and 1"):
-        check_promise(0.1, value)
+        check_guarantee(0.1, value)
 
 
 @pytest.mark.parametrize(

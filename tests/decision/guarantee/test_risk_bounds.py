@@ -78,14 +78,14 @@ def test_the_upper_bound_is_where_the_p_value_reaches_the_level(losses, level):
 
 
 @given(losses=losses_lists, alpha=st.floats(0.01, 0.98))
-def test_a_larger_error_is_easier_to_promise(losses, alpha):
+def test_a_larger_error_is_easier_to_guarantee(losses, alpha):
     assert betting_p_value(losses, alpha + 0.01) <= betting_p_value(losses, alpha) + 1e-9
     wrong = float((losses > 0.5).sum())
     assert risk_p_value(wrong, len(losses), alpha + 0.01) <= risk_p_value(wrong, len(losses), alpha) + 1e-9
 
 
 @pytest.mark.parametrize("shape", [(0.2, 1.8), (2.0, 18.0), (0.05, 0.45)], ids=["skewed", "narrow", "nearly binary"])
-def test_a_false_mean_is_accepted_no_more_often_than_promised(shape):
+def test_a_false_mean_is_accepted_no_more_often_than_guaranteed(shape):
     """Losses with the mean 0.1, against "it is above 0.1 - 1e-9"."""
     rng = np.random.default_rng(0)
 

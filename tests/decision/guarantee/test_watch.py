@@ -1,4 +1,4 @@
-"""The martingales that watch a promise: by hand, and over simulated traffic."""
+"""The martingales that watch a guarantee: by hand, and over simulated traffic."""
 
 import math
 

@@ -33,11 +33,11 @@ class TimedSource:
             arrived(candidate)
 
         tasks = [asyncio.create_task(write(*timed_candidate)) for timed_candidate in drawn]
-        await asyncio.wait(tasks, timeout=self.deadline.draw_until_s - now_s())
+        await asyncio.wait(tasks, timeout=self.deadline.sample_until_s - now_s())
         for task in tasks:
             task.cancel()
         return [
-            by_id.get(candidate.candidate_id, self.unanswered(candidate, self.deadline.not_drawn()))
+            by_id.get(candidate.candidate_id, self.unanswered(candidate, self.deadline.not_sampled()))
             for _, candidate in drawn
         ]
 

@@ -166,10 +166,10 @@ def test_a_reader_without_a_tokenizer_is_refused(causal_reader, tmp_path):
 
 
 def test_a_reader_whose_weights_are_torn_is_refused(causal_reader, tmp_path):
-    folder = shutil.copytree(causal_reader, tmp_path / "torn")
+    folder = shutil.copytree(causal_reader, tmp_path / "corrupt")
     (folder / "model.safetensors").write_bytes(b"")
 
-    with pytest.raises(CheckpointError, match=r"baseline 'reader': model '.*torn' cannot be read: SafetensorError"):
+    with pytest.raises(CheckpointError, match=r"baseline 'reader': model '.*corrupt' cannot be read: SafetensorError"):
         reader(str(folder))
 
 

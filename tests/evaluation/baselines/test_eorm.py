@@ -137,7 +137,7 @@ def test_nothing_to_train_on_is_said(config, tmp_path):
 
 
 def test_a_torn_checkpoint_is_refused(config, trained):
-    (trained / "eorm.safetensors").write_bytes(b"torn")
+    (trained / "eorm.safetensors").write_bytes(b"corrupt")
     with pytest.raises(CheckpointError, match="cannot be read"):
         Eorm.load(trained, config)
 

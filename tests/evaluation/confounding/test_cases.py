@@ -93,4 +93,4 @@ def test_the_report_has_them_as_strict_json(pools):
     (report,) = confounding_steps(pools, settings=ConfoundingSettings(lambda_=1.0))
     parsed = json.loads(json.dumps(report.to_json()["cases"], allow_nan=False))
     assert [case["problem_id"] for case in parsed["cases"]] == ["d", "a"]
-    assert "Wrong selections where a right answer was there" in [table.title for table in report.tables()]
+    assert "Wrong selections from pools with a right answer" in [table.title for table in report.tables()]

@@ -6,8 +6,8 @@ from hand_made import table_of
 
 from raydebm.evaluation.paper.paper_cells import Context, paper
 from raydebm.evaluation.paper.reproduction import document, figure_table, reproduction
-from raydebm.evaluation.report.evaluation_report import plates
-from raydebm.evaluation.report.figures import study_plates
+from raydebm.evaluation.report.evaluation_report import figures_of
+from raydebm.evaluation.report.figures import study_figures
 from raydebm.evaluation.studies.scorers import ScoredRun, transfer
 
 
@@ -35,8 +35,8 @@ def row_of(table, label):
 
 
 def placed(study, drawn=None, transfers=()):
-    shown = (*plates(study.evaluation), *study_plates(study))
-    titles = [plate.title for plate in shown] if drawn is None else drawn
+    shown = (*figures_of(study.evaluation), *study_figures(study))
+    titles = [figure.title for figure in shown] if drawn is None else drawn
     return figure_table(Context([study], transfers), {study.name: titles})
 
 
@@ -115,7 +115,7 @@ def drawn_titles(make_pool):
         [ScoredRun(source="GSM8K (MB)", target="GSM8K", pools=table_of(pools))], title="Transfer", num_bootstrap=9
     )
     return {
-        plate.title for part in document(reproduction([study], transfers=[matrix])).chapters for plate in part.plates
+        figure.title for part in document(reproduction([study], transfers=[matrix])).chapters for figure in part.figures
     }
 
 

@@ -63,7 +63,7 @@ def test_without_a_pool_of_the_same_size_the_cell_says_so(studies):
     measured = cell(reproduction(studies[:2]), "Multi-model EBM")
 
     assert measured.estimate.value == 1.0
-    assert measured.reason.endswith("multi: whole, 2 generators, 4 candidates; not of one size, as the paper's are")
+    assert measured.reason.endswith("multi: whole, 2 generators, 4 candidates; of different sizes, unlike the paper's")
 
 
 def test_a_scorer_on_one_generator_is_compared_with_those_on_as_many_candidates_of_several(compared):

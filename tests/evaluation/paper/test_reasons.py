@@ -253,7 +253,7 @@ def test_humaneval_has_a_column_of_its_own_and_apps_stands_in_for_taco(make_pool
     main = table(reproduction(given), "tab:main_results")
 
     assert main.columns[-1] == "humaneval"
-    assert "TACO: apps (problems_apps150 stands in" in main.note
+    assert "TACO: apps (problems_apps150 in place of TACO" in main.note
     alone = reproduction(given[:1])
     assert cell(alone, "tab:main_results", "Random", "TACO").reason == "no scored pool of TACO was given"
     own = [*given, studied(small_pools(make_pool), "taco", name="programs")]

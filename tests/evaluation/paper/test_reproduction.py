@@ -364,7 +364,7 @@ def test_the_page_stands_alone_and_its_contents_lead_somewhere(report, parts):
     assert not re.search(r"<(?:script|link|iframe)|(?:src|href)=.(?!#|data:)", text)
     assert links == anchors == {"paper", "figures", "across", "pool-1", "pool-2", "section-1"}
     assert "Made &lt;up&gt; for a test." in text
-    assert text.count("<svg") == sum(len(part.plates) for part in parts)
+    assert text.count("<svg") == sum(len(part.figures) for part in parts)
 
 
 def test_markdown_and_page_hold_the_same_tables(report, reproduced, parts):

@@ -7,7 +7,7 @@ import pytest
 
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.reproduction import reproduction
-from raydebm.evaluation.report.evaluation_report import plates
+from raydebm.evaluation.report.evaluation_report import figures_of
 from raydebm.evaluation.report.evaluation_tables import loop_table
 from raydebm.records import Decision, Label, Outcome, PassRecord, Verdict
 
@@ -106,7 +106,7 @@ def test_a_loop_by_the_posterior_stays_out_of_the_papers_table(by_posterior):
     absent = cell([by_posterior], "Two-pass")
 
     assert absent.measured is None
-    assert "decides by the posterior; `decision.rule: paper`" in absent.reason
+    assert "decide by the posterior; set `decision.rule: paper`" in absent.reason
 
 
 def test_a_variant_by_the_papers_rule_fills_the_table_of_a_run_by_the_posterior(by_posterior, by_paper):
@@ -132,7 +132,7 @@ def test_the_triage_caption_names_the_rule_and_only_the_thresholds_that_it_used(
 
 def test_the_triage_surface_says_where_its_thresholds_do_not_decide(by_paper, by_posterior):
     captions = [
-        next(plate.caption for plate in plates(each.evaluation) if plate.title == "Triage surface")
+        next(figure.caption for figure in figures_of(each.evaluation) if figure.title == "Triage surface")
         for each in (by_paper, by_posterior)
     ]
 

@@ -11,7 +11,7 @@ import pytest
 from hand_made import table_of
 
 from raydebm.errors import PoolError
-from raydebm.evaluation.report.evaluation_report import document, plates, write_report
+from raydebm.evaluation.report.evaluation_report import document, figures_of, write_report
 from raydebm.evaluation.report.figures import triage_figure
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.records import Decision, Label, Outcome, PassRecord, Verdict
@@ -270,4 +270,4 @@ def test_pass_at_n_of_a_violation_task_counts_up_to_the_tolerance(make_pool):
     evaluation = evaluated([pool])
 
     assert (evaluation.tolerance, [row.by_energy.value for row in evaluation.pass_at_n]) == (0.15, [0.0, 1.0])
-    assert any("at most 0.15" in plate.caption for plate in plates(evaluation))
+    assert any("a violation score of 0.15" in figure.caption for figure in figures_of(evaluation))

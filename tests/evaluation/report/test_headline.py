@@ -7,7 +7,7 @@ import pytest
 from hand_made import evaluated
 
 from raydebm.decision.calibration.profile_choice import ProfileTest
-from raydebm.evaluation.certainty.confidence import Promise
+from raydebm.evaluation.certainty.confidence import CheckedGuarantee
 from raydebm.evaluation.report.evaluation_report import document
 from raydebm.evaluation.report.evaluation_tables import facts, lead, main_rows, main_table, selector_table, sentences
 from raydebm.evaluation.results.entries import LoopSummary
@@ -30,7 +30,7 @@ def evaluation(make_pool):
 
 def certified(max_error, coverage):
     estimate = Estimate(value=coverage, low=None, high=None, n=100)
-    return Promise(
+    return CheckedGuarantee(
         max_error=max_error, confidence=0.9, certified=True, tau=0.5, problems=100, coverage=coverage, upper_bound=None,
         more_problems=None, test_coverage=estimate, test_error=estimate,
     )  # fmt: skip
@@ -44,7 +44,7 @@ def decided(evaluation, *promises, **fields):
     return replace(evaluation, decision=study, rows=(*evaluation.rows, chosen))
 
 
-def test_a_larger_error_is_promised_only_where_it_answers_more(evaluation):
+def test_a_larger_error_is_guaranteed_only_where_it_answers_more(evaluation):
     shown = dict(facts(decided(evaluation, certified(0.1, 0.61), certified(0.2, 0.94), certified(0.3, 0.943))))
 
     assert shown["guaranteed"] == (

@@ -8,7 +8,7 @@ import pytest
 from hand_made import cells, table_of
 
 from raydebm.decision.calibration.profile_choice import ProfileTest
-from raydebm.evaluation.certainty.confidence import DecisionStudy, Promise
+from raydebm.evaluation.certainty.confidence import CheckedGuarantee, DecisionStudy
 from raydebm.evaluation.certainty.reliability import CalibrationError, Reliability
 from raydebm.evaluation.certainty.signals import SignalRow
 from raydebm.evaluation.report import evaluation_tables as tables
@@ -78,7 +78,7 @@ def test_candidates_are_counted_by_what_they_lack(make_pool):
 def test_selectors_by_share_right(plain):
     table = tables.selector_table(plain)
 
-    assert table.headers == ("selector", "pass@1 %", "gap closed %", "energy (paper) minus it", "n", "unlabeled")
+    assert table.headers == ("selector", "pass@1 %", "gap closed %", "energy (paper) minus this", "n", "unlabeled")
     assert (cells(table)[0], table.emphasised) == (("energy (paper)", "50.0", "20.0", "", "2", "0"), (0,))
     assert row(table, "random")[1:] == ("37.5", "0.0", "+12.5", "2", "0")
     assert row(table, "oracle")[1:] == ("100.0", "100.0", "-50.0", "2", "0")
@@ -168,15 +168,15 @@ def confident(**changes):
     return DecisionStudy(**study_of | changes)
 
 
-def test_what_may_be_promised_has_dashes_where_nothing_is_certified(plain):
-    promise = {
+def test_what_may_be_guaranteed_has_dashes_where_nothing_is_certified(plain):
+    guarantee = {
         "max_error": 0.05, "confidence": 0.9, "certified": True, "tau": 0.875, "problems": 90, "coverage": 0.625,
         "upper_bound": 0.049, "more_problems": None, "test_coverage": e(0.5), "test_error": e(0.25),
     }  # fmt: skip
-    short = promise | {"certified": False, "tau": None, "upper_bound": None, "more_problems": 12}
-    decision = confident(promises=(Promise(**promise), Promise(**short)))
+    short = guarantee | {"certified": False, "tau": None, "upper_bound": None, "more_problems": 12}
+    decision = confident(promises=(CheckedGuarantee(**guarantee), CheckedGuarantee(**short)))
 
-    table = tables._promise_table(decision)
+    table = tables._guarantee_table(decision)
     assert cells(table) == [
         ("5 %", "0.875", "62.5", "4.9", "90", "50.0", "25.0"),
         ("5 %", "not certified, 12 more problems would probably do", "-", "-", "90", "-", "-"),

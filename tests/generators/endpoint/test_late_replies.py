@@ -10,16 +10,16 @@ from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGene
 from raydebm.generators.endpoint.rate_limits import Budget
 from raydebm.generators.endpoint.transports import (
     AiohttpTransport,
-    CarrierError,
     LateReplyError,
     LostReplyError,
     Secret,
+    TransportError,
 )
 from raydebm.generators.journal import Journal
 from raydebm.generators.replies import HttpReply
 from raydebm.generators.requests import worst_cost
 
-LATE, LOST = LateReplyError("no reply within 120 s"), CarrierError("connection failed")
+LATE, LOST = LateReplyError("no reply within 120 s"), TransportError("connection failed")
 ANSWER = HttpReply(status=200, headers={}, content=b'{"choices": [{"message": {"content": "four"}}]}')
 BUSY = HttpReply(status=429, headers={}, content=b"")
 PRICES = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_tokens": 2e6}
@@ -91,7 +91,7 @@ def test_under_a_limit_in_dollars_a_late_reply_is_not_asked_for_again(played, li
 
 BROKEN = {
     "cut": LostReplyError("connection failed: ServerDisconnectedError"),
-    "torn": HttpReply(status=200, headers={}, content=b'{"choices": [{"mess'),
+    "corrupt": HttpReply(status=200, headers={}, content=b'{"choices": [{"mess'),
     "list": HttpReply(status=200, headers={}, content=b"[]"),
     "502": HttpReply(status=502, headers={}, content=b"bad gateway"),
     "504": HttpReply(status=504, headers={}, content=b"upstream timed out"),
@@ -125,7 +125,7 @@ def test_it_tells_a_reply_that_broke_off_from_a_refused_connection(refusing_port
 
     async def failure_at(port):
         carrier = AiohttpTransport(f"http://127.0.0.1:{port}/v1", api_key=None, headers={}, timeout_s=60.0)
-        with pytest.raises(CarrierError) as caught:
+        with pytest.raises(TransportError) as caught:
             await carrier.post({"model": "m", "messages": [{"role": "user", "content": "?"}]})
         await carrier.aclose()
         return type(caught.value)
@@ -134,7 +134,7 @@ def test_it_tells_a_reply_that_broke_off_from_a_refused_connection(refusing_port
         async with await asyncio.start_server(cut, "127.0.0.1", 0) as server:
             return await failure_at(server.sockets[0].getsockname()[1]), await failure_at(refusing_port)
 
-    assert asyncio.run(work()) == (LostReplyError, CarrierError)
+    assert asyncio.run(work()) == (LostReplyError, TransportError)
 
 
 def test_what_costs_nothing_is_asked_for_again_under_any_limit(played):
@@ -188,7 +188,7 @@ def test_it_tells_a_late_reply_from_a_late_connection(connects, full_port):
         server = await asyncio.start_server(silent, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1] if connects else full_port
         carrier = AiohttpTransport(f"http://127.0.0.1:{port}/v1", api_key=None, headers={}, timeout_s=2.0)
-        with pytest.raises(CarrierError) as caught:
+        with pytest.raises(TransportError) as caught:
             await carrier.post({"model": "m", "messages": [{"role": "user", "content": "?"}]})
         await carrier.aclose()
         server.close()

@@ -7,7 +7,7 @@ import pytest
 from raydebm.config import OpenAIGenerator
 from raydebm.generators.endpoint.openai_api import EndpointAccess
 from raydebm.generators.endpoint.rate_limits import Backoff
-from raydebm.generators.endpoint.transports import CarrierError, LateReplyError, Replicas, Secret
+from raydebm.generators.endpoint.transports import LateReplyError, Replicas, Secret, TransportError
 from raydebm.generators.replies import HttpReply
 
 
@@ -38,7 +38,7 @@ async def post(replicas):
     return (await replicas.post({})).status
 
 
-@pytest.mark.parametrize("outcome", [CarrierError("refused"), 502, 503])
+@pytest.mark.parametrize("outcome", [TransportError("refused"), 502, 503])
 def test_another_is_asked_when_one_takes_nothing(outcome):
     failing, other = Server(outcome), Server()
     assert asyncio.run(post(over(failing, other))) == 200
@@ -74,7 +74,7 @@ def test_the_least_busy_is_asked():
 
 
 def test_one_that_failed_is_left_out_for_a_while():
-    failing, other, now = Server(CarrierError("refused")), Server(), [0.0]
+    failing, other, now = Server(TransportError("refused")), Server(), [0.0]
     replicas = over(failing, other, rest_s=30.0, clock=lambda: now[0])
 
     async def session():
@@ -87,8 +87,8 @@ def test_one_that_failed_is_left_out_for_a_while():
 
 
 def test_where_all_fail_the_last_one_is_named():
-    with pytest.raises(CarrierError, match=r"none of 2 servers took the request; last http://1: refused"):
-        asyncio.run(post(over(Server(CarrierError("reset")), Server(CarrierError("refused")))))
+    with pytest.raises(TransportError, match=r"none of 2 servers took the request; last http://1: refused"):
+        asyncio.run(post(over(Server(TransportError("reset")), Server(TransportError("refused")))))
 
 
 def test_a_generator_answers_over_a_dead_server(server, ask, drawn):

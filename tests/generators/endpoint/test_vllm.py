@@ -18,7 +18,7 @@ from raydebm.config import OpenAIGenerator, TransformersGenerator, VllmGenerator
 from raydebm.errors import ResourceError
 from raydebm.generators import build_generator
 from raydebm.generators.endpoint import vllm
-from raydebm.generators.endpoint.vllm import endpoint_of, running, turns
+from raydebm.generators.endpoint.vllm import endpoint_of, run_groups, running
 from raydebm.generators.requests import collect, requests_for
 from raydebm.records import Problem, Sampling
 
@@ -69,8 +69,8 @@ def test_servers_to_be_started_come_last_one_by_one():
     started, other = (VllmGenerator(name=name, model="m") for name in "ab")
     endpoint, up = OpenAIGenerator(name="o", model="m"), VllmGenerator(name="u", model="m", url="http://host:8000")
     local = TransformersGenerator(name="l", model="m")
-    assert turns([started, endpoint, other, up, local]) == [(endpoint, up, local), (started,), (other,)]
-    assert turns([started]) == [(started,)]
+    assert run_groups([started, endpoint, other, up, local]) == [(endpoint, up, local), (started,), (other,)]
+    assert run_groups([started]) == [(started,)]
 
 
 def test_generator_without_a_server_says_how_to_get_one():

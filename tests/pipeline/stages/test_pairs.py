@@ -7,7 +7,7 @@ from tiny_run import recipe_of
 
 from raydebm.errors import PoolError
 from raydebm.pipeline.context import StageContext
-from raydebm.pipeline.stages.pairs import pools_as_complete
+from raydebm.pipeline.stages.pairs import complete_pools
 from raydebm.records import Candidate, Label, Problem, Verdict
 from raydebm.run.tables import SplitProblem
 
@@ -20,7 +20,7 @@ def labelled(problem_ids, *, labels_of=None):
 
 
 def pools(problem_ids):
-    labelled_pools = pools_as_complete(labelled(problem_ids), Counter(problem_ids))
+    labelled_pools = complete_pools(labelled(problem_ids), Counter(problem_ids))
     return [
         (name, [one.candidate_id for one in candidates], len(labels)) for name, candidates, labels in labelled_pools
     ]
@@ -38,14 +38,14 @@ def test_a_problem_is_given_out_before_the_next_one_is_read():
             read.append(each[0].candidate_id)
             yield each
 
-    next(pools_as_complete(watched(), Counter("pq")))
+    next(complete_pools(watched(), Counter("pq")))
 
     assert read == ["c0"]
 
 
 def test_a_label_in_the_wrong_place_is_named():
     with pytest.raises(PoolError, match="found 'c1', expected 'c0'; label them again"):
-        list(pools_as_complete(labelled("pp", labels_of=["c1", "c0"]), Counter("pp")))
+        list(complete_pools(labelled("pp", labels_of=["c1", "c0"]), Counter("pp")))
 
 
 def test_a_training_problem_that_is_a_test_problem_in_other_spelling_is_in_no_split(tmp_path):

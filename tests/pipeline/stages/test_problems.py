@@ -13,7 +13,7 @@ from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.problems import load_problems
 from raydebm.pipeline.studies.variants import _write_problems
 from raydebm.tasks import get_task
-from raydebm.tasks.sources import files_looked_for
+from raydebm.tasks.sources import recorded_lookups
 
 
 @pytest.fixture
@@ -98,10 +98,10 @@ def test_files_that_the_task_reads_or_would_read_instead_make_the_problems_again
     ],
 )
 def test_a_task_says_what_it_looks_for_in_a_folder(tmp_path, task, names):
-    with files_looked_for() as looked_for, contextlib.suppress(TaskDataError):
+    with recorded_lookups() as lookups, contextlib.suppress(TaskDataError):
         list(get_task(task).load("train", source=str(tmp_path)))
 
-    assert names <= looked_for[tmp_path]
+    assert names <= lookups[tmp_path]
 
 
 def test_a_variants_problems_count_the_same_files(in_a_folder):

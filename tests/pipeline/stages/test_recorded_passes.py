@@ -75,7 +75,7 @@ def test_replies_to_another_feedback_are_not_asked_for(replayed):
     other = (*chat[:-1], {"role": "user", "content": "The sum is wrong."})
     words, num_requests = second_pass(context, problem, other)
     assert num_requests == 0
-    assert words.endswith("has an answer of 'qwen-1.5b' for this problem, pass and sample, but to another feedback")
+    assert words.endswith("has an answer of 'qwen-1.5b' for this problem, pass and sample, but after other feedback")
 
 
 def test_the_plan_counts_recorded_replies(small_llms):

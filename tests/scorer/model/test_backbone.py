@@ -71,15 +71,15 @@ def copy_model(source, target, *, without=None):
 
 
 def test_missing_weights_are_not_made_up(tiny_folders, tmp_path):
-    folder = copy_model(tiny_folders["modernbert"], tmp_path / "torn", without="layers.1.attn.Wqkv.weight")
+    folder = copy_model(tiny_folders["modernbert"], tmp_path / "corrupt", without="layers.1.attn.Wqkv.weight")
     with pytest.raises(CheckpointError, match=r"1 weights are missing, such as 'layers\.1\.attn\.Wqkv\.weight'"):
         load_backbone(str(folder), device="cpu")
 
 
 def test_torn_weights_are_refused(tiny_folders, tmp_path):
-    folder = copy_model(tiny_folders["bert"], tmp_path / "torn")
+    folder = copy_model(tiny_folders["bert"], tmp_path / "corrupt")
     (folder / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
-    with pytest.raises(CheckpointError, match=r"backbone '.*torn' cannot be read: SafetensorError.*fetched again"):
+    with pytest.raises(CheckpointError, match=r"backbone '.*corrupt' cannot be read: SafetensorError.*fetched again"):
         load_backbone(str(folder), device="cpu")
 
 

@@ -145,23 +145,23 @@ def test_a_second_pass_that_cannot_end_in_time_is_not_begun(triage, slow, texts)
 
 
 @pytest.fixture
-def promising(bundle_of):
-    """A promise, served with a deadline of two seconds."""
-    promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
-    policy = Policy(max_passes=2, num_regenerate=2, guarantee=promise)
+def guaranteed(bundle_of):
+    """A guarantee, served with a deadline of two seconds."""
+    guarantee = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
+    policy = Policy(max_passes=2, num_regenerate=2, guarantee=guarantee)
     return bundle_of(policy=policy, max_deadline_s=2)
 
 
-def test_the_services_deadline_voids_a_promise_where_it_binds(triage, slow, promising, texts):
+def test_the_services_deadline_voids_a_guarantee_where_it_binds(triage, slow, guaranteed, texts):
     slow.seconds = lambda request: 0.1
-    assert triage(promising)[0].guarantee["certified"] is True
+    assert triage(guaranteed)[0].guarantee["certified"] is True
 
     slow.seconds = lambda request: 60.0 if request.generator == "bo" else 0.1
-    guarantee = triage(promising)[0].guarantee
+    guarantee = triage(guaranteed)[0].guarantee
     assert (guarantee["certified"], guarantee["reason"]) == (False, "the deadline left candidates out")
 
     slow.write, slow.seconds = lambda request: texts["wrong"], lambda request: 1.2
-    guarantee = triage(promising)[0].guarantee
+    guarantee = triage(guaranteed)[0].guarantee
     assert (guarantee["certified"], guarantee["reason"]) == (False, "a limit kept a further pass from being sampled")
 
 

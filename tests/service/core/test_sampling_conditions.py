@@ -1,4 +1,4 @@
-"""A promise is claimed for decisions that are made as the labelled ones were, and the answer says why for no other."""
+"""A guarantee holds for decisions that are made as the labelled ones were; for others the answer says why not."""
 
 import asyncio
 from dataclasses import replace
@@ -12,17 +12,17 @@ from raydebm.service.core import TriageService
 
 VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 
-PROMISE = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
-PROMISING = Policy(max_passes=2, num_regenerate=2, guarantee=PROMISE)
+GUARANTEE = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
+GUARANTEED = Policy(max_passes=2, num_regenerate=2, guarantee=GUARANTEE)
 """Pass 1 has two candidates of each of the two generators, so both passes have six at most."""
 
 
 @pytest.fixture
 def ask(bundle_of, puzzle, client_of):
-    """Asks a service with these arguments, or this one; returns whether the promise is claimed, and why not."""
+    """Asks a service with these arguments, or this one; returns whether the guarantee is claimed, and why not."""
 
     def post(body=None, *, path="/v1/triage", bundle=None, **args):
-        client = client_of(bundle or bundle_of(policy=PROMISING, **args))
+        client = client_of(bundle or bundle_of(policy=GUARANTEED, **args))
         reply = client.post(path, {"problem": puzzle, **(body or {})} if path == "/v1/triage" else body)
         assert reply.status_code == 200, reply.text
         answer = reply.json()
@@ -34,7 +34,7 @@ def ask(bundle_of, puzzle, client_of):
 
 
 @pytest.mark.parametrize("body", [{}, {"seed": 7}, {"return_candidates": True}, {"generators": ["ada", "bo"]}], ids=str)
-def test_a_request_that_samples_as_calibration_did_has_the_promise(ask, body):
+def test_a_request_that_samples_as_calibration_did_has_the_guarantee(ask, body):
     assert ask(body) == (True, None)
 
 
@@ -73,9 +73,9 @@ def test_a_service_of_some_of_the_generators_does_not_claim_it(ask):
 def test_a_policy_that_was_calibrated_with_another_scorer_does_not_claim_it(ask, bundle_of):
     def bundle(checkpoint):
         posterior = replace(VOTES, checkpoint=checkpoint)
-        return bundle_of(policy=PROMISING.replaced(rule="posterior", posterior=posterior))
+        return bundle_of(policy=GUARANTEED.replaced(rule="posterior", posterior=posterior))
 
-    own = bundle_of(policy=PROMISING).versions["checkpoint"]
+    own = bundle_of(policy=GUARANTEED).versions["checkpoint"]
     reason = f"checkpoint {own} scores, and the policy was calibrated with another"
 
     assert ask(bundle=bundle(own)) == (True, None)
@@ -90,11 +90,11 @@ def test_a_ceiling_of_candidates_voids_it_where_it_can_bind(ask):
 
 
 @pytest.mark.parametrize("request_limits", [{"candidates": 64}, {"usd": 5.0}])
-def test_a_ceiling_leaves_a_decision_among_those_of_the_promised_policy(
+def test_a_ceiling_leaves_a_decision_among_those_of_the_guaranteed_policy(
     recipe, backend, context_of, request_limits, bundle_of
 ):
     prices = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 1.0}
-    bundle = bundle_of(priced(recipe, prices), policy=PROMISING, limits={"request": request_limits})
+    bundle = bundle_of(priced(recipe, prices), policy=GUARANTEED, limits={"request": request_limits})
 
     record = asyncio.run(TriageService(bundle, backend).triage(context_of(bundle))).record
 
@@ -102,9 +102,9 @@ def test_a_ceiling_leaves_a_decision_among_those_of_the_promised_policy(
     assert list(bundle.answering) == [policy_id(record.policy)]
 
 
-def test_a_decision_without_the_evidence_of_a_baseline_has_no_promise(recipe, backend, ask, bundle_of):
+def test_a_decision_without_the_evidence_of_a_baseline_has_no_guarantee(recipe, backend, ask, bundle_of):
     reader = {"kind": "reader", "name": "reader", "model": "m", "evidence": True}
-    bundle = bundle_of({**recipe, "baselines": [reader]}, policy=PROMISING)
+    bundle = bundle_of({**recipe, "baselines": [reader]}, policy=GUARANTEED)
 
     async def works(texts):
         return [{"reader": 1.0} for _ in texts]

@@ -142,8 +142,8 @@ def test_cancelled_requests_count_against_max_usd_at_their_worst(endpoints, cont
     context = context_of(bundle_of(recipe=endpoints, policy=WAVES), max_usd=3.0)
 
     activity = Activity()
-    activity.asked = context.requests(1, None)[:2]
-    activity.cancelled = list(activity.asked)
+    activity.sent = context.requests(1, None)[:2]
+    activity.cancelled = list(activity.sent)
     plan = Source(context, None, activity).plan(context.requests(1, None))
 
-    assert len(plan.asked) == 1  # two of three dollars may be gone
+    assert len(plan.requests) == 1  # two of three dollars may be gone

@@ -1,4 +1,4 @@
-"""A promise certified on what users reported, and what a report can and cannot say.
+"""A guarantee certified on what users reported, and what a report can and cannot say.
 
 The policy selects by votes, and its confidence is the share of the candidates that give the answer.
 """
@@ -47,7 +47,7 @@ def test_right_answers_certify_the_policy_in_force(reader):
     assert (fitted.guarantee.certified, fitted.guarantee.answered, fitted.guarantee.wrong) == (True, 60, 0.0)
 
 
-def test_fewer_outcomes_than_a_promise_needs_say_how_many_more_would_do(reader):
+def test_fewer_outcomes_than_a_guarantee_needs_say_how_many_more_would_do(reader):
     fitted = fit(reader(unanimous(20)))
 
     assert (fitted.guarantee.certified, fitted.policy.guarantee["certified"]) == (False, False)
@@ -97,15 +97,15 @@ def test_a_pass_that_nobody_drew_counts_as_a_wrong_answer(reader):
 
 
 def test_a_policy_of_two_passes_is_certified_on_decisions_that_ended_after_the_first(reader):
-    """80 right answers with a share of 0.9; a second pass of theirs was never sampled, so that it promises nothing."""
+    """80 right answers with a share of 0.9; their second pass was never sampled, so it guarantees nothing."""
     fitted = fit(reader([(record(index, 9), RIGHT) for index in range(80)]), policy=POLICY.replaced(max_passes=2))
 
     assert (fitted.guarantee.certified, fitted.guarantee.answered, fitted.guarantee.wrong) == (True, 80, 0.0)
     assert fitted.policy.tau_accept == pytest.approx(0.9, abs=1e-5)
 
 
-def test_a_promise_above_tau_accept_is_certified_for_a_policy_with_waves(reader):
-    """The policy ends its waves at 0.6; all answers are unanimous, so that the promise is at 1."""
+def test_a_guarantee_above_tau_accept_is_certified_for_a_policy_with_waves(reader):
+    """The policy ends its waves at 0.6; all answers are unanimous, so that the guarantee is at 1."""
     fitted = fit(reader(unanimous(60)), policy=POLICY.replaced(waves=(4, 4)))
 
     assert fitted.policy.tau_accept >= fitted.policy.tau_answer > 0.99
@@ -124,7 +124,7 @@ def test_no_threshold_answers_what_was_refused(reader):
     assert fit(reader([refused])).policy.tau_answer == pytest.approx(1.0, abs=1e-5)
 
 
-def test_the_calibration_keeps_the_confidence_below_which_nothing_is_promised(reader):
+def test_the_calibration_keeps_the_confidence_below_which_nothing_is_guaranteed(reader):
     """The refused request has a share of 0.8; without one there is no floor."""
     refused = record(500, 8, accepted=False)
 

@@ -1,4 +1,4 @@
-"""What reports on single fields say about the candidates, and a promise about fields that is certified on them.
+"""What reports on single fields say about the candidates, and a guarantee about fields that is certified on them.
 
 Every decision is about a form of two fields: seven of ten candidates give {"a": 1, "b": 5}, which is selected, two have
 another a, and the last one lacks b.

@@ -222,7 +222,7 @@ def test_answers_have_their_evidence_and_an_outcome_is_reported(start, write_run
     ask(page, "What is 2 + 2?")
     words = decided(page)
     assert "3 of 4 candidates from 2 models agree; right with probability 0.60." in words
-    assert f"Nothing is promised: few {HOSTILE}" in words
+    assert f"Nothing is guaranteed: few {HOSTILE}" in words
     card = page.locator(".answer-card").first
     assert "3 candidates from 2 models: ada, bo" in card.inner_text()
     card.locator("summary").click()

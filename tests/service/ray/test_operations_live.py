@@ -219,13 +219,13 @@ def test_a_bad_change_is_refused_and_what_runs_goes_on(live_service, puzzle, hea
 def test_adapters_that_do_not_load_are_refused_by_the_scorer(
     live_service, puzzle, healthy, change, tmp_path, eventually
 ):
-    torn = shutil.copytree(Path(live_service.run_dir) / "scorer", tmp_path / "torn")
-    (torn / "a1" / "head.safetensors").write_bytes(b"torn")
-    record = json.loads((torn / "ensemble.json").read_text())
-    record["meta"]["name"] = "torn"
-    (torn / "ensemble.json").write_text(json.dumps(record))
+    corrupt = shutil.copytree(Path(live_service.run_dir) / "scorer", tmp_path / "corrupt")
+    (corrupt / "a1" / "head.safetensors").write_bytes(b"corrupt")
+    record = json.loads((corrupt / "ensemble.json").read_text())
+    record["meta"]["name"] = "corrupt"
+    (corrupt / "ensemble.json").write_text(json.dumps(record))
     before = healthy()
-    change(checkpoint=str(torn))
+    change(checkpoint=str(corrupt))
     assert eventually(lambda: any("head.safetensors cannot be read" in words for words in healthy()["warnings"]))
     assert healthy()["versions"] == before["versions"]
     assert live_service.ask(puzzle).status_code == 200

@@ -95,13 +95,13 @@ def test_a_bad_user_config_keeps_a_replica_from_starting(root):
         asyncio.run(replica(root, Parts()).reconfigure({"checkpoint": "/nowhere"}))
 
 
-# ---- promises ------------------------------------------------------------------------------------------------------
+# ---- guarantees ------------------------------------------------------------------------------------------------------
 
 
 def test_a_change_while_outcomes_cannot_be_read_claims_nothing_again(write_run, tmp_path):
     records = tmp_path / "kept"
-    promised = OLD.replaced(guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 9})
-    args = AppArgs(run_dir=write_run(policy=promised), records={"folder": str(records)})
+    guaranteed = OLD.replaced(guarantee={"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 9})
+    args = AppArgs(run_dir=write_run(policy=guaranteed), records={"folder": str(records)})
     (policy,) = load_bundle(args).answering
     log = OutcomeLog(str(records))
     for place in range(9):

@@ -16,7 +16,7 @@ from raydebm.records import Problem, Sampling
 from raydebm.service.ray import handles
 from raydebm.service.ray.app import failures, serve_until_interrupted
 from raydebm.service.ray.deployments import GeneratorDeployment
-from raydebm.service.ray.handles import NUM_TRIES, HandleBackend, persistently
+from raydebm.service.ray.handles import NUM_TRIES, HandleBackend, with_retries
 from raydebm.service.settings import AppArgs
 
 
@@ -39,14 +39,14 @@ def call_that_raises(*errors):
 @pytest.mark.usefixtures("no_pauses")
 def test_a_call_is_made_again_when_its_replica_died():
     call = call_that_raises(ActorDiedError(), ActorDiedError())
-    assert asyncio.run(persistently(call, what="scorer")) == "done"
+    assert asyncio.run(with_retries(call, what="scorer")) == "done"
 
 
 @pytest.mark.usefixtures("no_pauses")
 def test_replicas_that_keep_dying_are_a_503():
     call = call_that_raises(*[ActorDiedError()] * NUM_TRIES)
     with pytest.raises(ServiceError, match=f"scorer replicas died {NUM_TRIES} times") as caught:
-        asyncio.run(persistently(call, what="scorer"))
+        asyncio.run(with_retries(call, what="scorer"))
     assert caught.value.status == 503
 
 
@@ -126,7 +126,7 @@ def test_a_part_that_gives_neither_results_nor_an_answer_is_not_healthy(quick):
 def test_an_error_of_ours_comes_back_without_the_remote_traceback():
     remote = RayTaskError("check", "Traceback: secret", ScoringError("bad weights")).as_instanceof_cause()
     with pytest.raises(ScoringError) as caught:
-        asyncio.run(persistently(call_that_raises(remote), what="scorer"))
+        asyncio.run(with_retries(call_that_raises(remote), what="scorer"))
     assert str(caught.value) == "bad weights"
 
 

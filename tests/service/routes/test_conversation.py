@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raydebm.errors import ServiceError
-from raydebm.service.core import weave
+from raydebm.service.core import chat_for_generators
 from raydebm.service.routes.bodies import ChatMessage, read_conversation
 
 
@@ -46,7 +46,9 @@ def test_what_cannot_be_read_is_refused(messages, words):
 )
 def test_no_turn_is_lost_between_client_and_generator(turns):
     context = [{"role": role, "content": text} for role, text in turns]
-    woven = weave([{"role": "system", "content": "task"}, {"role": "user", "content": "problem"}], context)
+    woven = chat_for_generators(
+        [{"role": "system", "content": "task"}, {"role": "user", "content": "problem"}], context
+    )
     assert sorted(str(turn) for turn in woven[1:-1]) == sorted(str(turn) for turn in context)
     assert woven[-1]["content"] == "problem"
 

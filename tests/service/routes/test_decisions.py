@@ -112,7 +112,7 @@ def test_a_stored_decision_has_its_answers_with_their_evidence():
     assert second.evidence == pytest.approx({"votes": -half, "base": -math.log(5) + half})
 
 
-def test_a_promise_that_is_suspended_now_says_so(bundle_of, client_of):
+def test_a_guarantee_that_is_suspended_now_says_so(bundle_of, client_of):
     bundle, stored = bundle_of(policy=BY_VOTES), voted()
     stored_in(bundle.records.folder, [stored])
     claims = ClaimMonitor(OutcomeLog(bundle.records.folder), {})

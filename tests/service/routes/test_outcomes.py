@@ -1,4 +1,4 @@
-"""Outcomes: reported over HTTP, stored beside the decisions, counted by policy, and held against a promise."""
+"""Outcomes: reported over HTTP, stored beside the decisions, counted by policy, and held against a guarantee."""
 
 import asyncio
 from dataclasses import replace
@@ -226,7 +226,7 @@ def test_an_alarm_suspends_the_claim_of_its_policy_alone(tmp_path):
     assert not monitor.suspension("q")
     assert monitor.suspension("p").startswith("9 of 9 reported answers are wrong")
     assert seen == [("p", ErrorWatch(alpha=0.1).after_all([True] * 9)), ("q", ErrorWatch(alpha=0.1))]
-    assert [reason.partition(":")[0] for reason in monitor.reasons()] == ["the promise of policy p is suspended"]
+    assert [reason.partition(":")[0] for reason in monitor.reasons()] == ["the guarantee of policy p is suspended"]
 
 
 def test_abstentions_and_other_reporters_are_not_bet_on(tmp_path):
@@ -285,9 +285,9 @@ def test_outcomes_that_cannot_be_read_leave_the_claim_as_it_was(tmp_path, caplog
 
 
 def test_the_service_watches_the_policy_that_it_serves(puzzle, bundle_of, client_of):
-    """Answers to nine problems that users call wrong, at a promised error rate of 10 %; one problem is asked twice."""
-    promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
-    policy = Policy(max_passes=1, guarantee=promise)
+    """Answers to nine problems that users call wrong, at a guaranteed error rate of 10 %; one problem comes twice."""
+    guarantee = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500}
+    policy = Policy(max_passes=1, guarantee=guarantee)
     bundle = bundle_of(policy=policy)
     writer = DecisionWriter(bundle.records.folder, flush_s=3600)
     own = client_of(bundle, records=writer)

@@ -69,7 +69,7 @@ def test_a_long_schema_is_refused_at_no_cost(backend, puzzle, bundle_of, client_
 def test_the_choices_of_a_request_share_the_steps_of_its_schema():
     form = JsonForm(NUMBER)
     assert json.loads(form.content("18")) == {"total": 18}
-    form.steps.take(form.steps.most - form.steps.taken)
+    form.steps.take(form.steps.limit - form.steps.taken)
     with pytest.raises(ServiceError, match="more than 5000 steps"):
         form.content("18")
 

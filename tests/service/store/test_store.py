@@ -206,7 +206,7 @@ def test_a_full_disk_fails_no_request_and_the_decisions_are_written_when_there_i
 
 
 def test_a_killed_process_loses_only_what_waited(folder, tmp_path):
-    """A process writes one decision, queues another and is killed: the first is there, whole, and nothing is torn."""
+    """A process writes one decision, queues another and is killed: the first is there, and no file is incomplete."""
     (tmp_path / "record.pickle").write_bytes(pickle.dumps(made()))
     code = (
         "import os, pickle, signal, sys\n"

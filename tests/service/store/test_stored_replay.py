@@ -29,10 +29,10 @@ BY_VOTES = Policy(max_passes=1, rule="posterior", posterior=BY_SHARE, tau_accept
 
 @pytest.fixture
 def policy_file(tmp_path):
-    """A policy whose confidence is the share of votes, with a certified promise."""
-    promise = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500, "tau": 0.4}
+    """A policy whose confidence is the share of votes, with a certified guarantee."""
+    guarantee = {"max_error": 0.1, "confidence": 0.9, "certified": True, "problems": 500, "tau": 0.4}
     path = tmp_path / "policy.json"
-    path.write_text(json.dumps(BY_VOTES.replaced(guarantee=promise).to_json()))
+    path.write_text(json.dumps(BY_VOTES.replaced(guarantee=guarantee).to_json()))
     return path
 
 
@@ -157,10 +157,10 @@ def test_another_ensemble_scores_the_stored_texts(folder, policy_file):
     assert selected == ["a", "c", "e"]
     assert letters.texts == [("6 x 7?", f"text of {name}") for name in "abcde"]
 
-    # The promise was certified with the recorded energies.
+    # The guarantee was certified with the recorded energies.
     changes = Changes(policy=Policy.from_json(json.loads(policy_file.read_text())))
     stored = DecisionReader(folder).records()
-    assert [decision.promised for decision in replay_stored(stored, changes, ensemble=ensemble)] == [False] * 3
+    assert [decision.guaranteed for decision in replay_stored(stored, changes, ensemble=ensemble)] == [False] * 3
 
 
 def test_an_ensemble_that_reads_the_thinking_gets_it_again(tmp_path):
@@ -243,27 +243,27 @@ def test_evidence_of_texts_and_log_probabilities_decides_again_as_it_did(tmp_pat
     assert live.selected == "b"
 
 
-# ---- promises and costs ----------------------------------------------------------------------------------
+# ---- guarantees and costs ----------------------------------------------------------------------------------
 
 
 def rows_of(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_rows_carry_the_confidence_and_whether_the_promise_holds(replayed, policy_file, tmp_path):
+def test_rows_carry_the_confidence_and_whether_the_guarantee_holds(replayed, policy_file, tmp_path):
     printed = replayed("--policy", policy_file, "--out", tmp_path / "again.jsonl")
 
     rows = rows_of(tmp_path / "again.jsonl")
     assert [row["confidence"] for row in rows] == pytest.approx([1.0, 0.5, 0.5], abs=1e-5)
     assert [row["promised"] for row in rows] == [True] * 3
-    assert "promise: certified for the policy of 3 of 3 decisions" in printed
+    assert "guarantee: certified for the policy of 3 of 3 decisions" in printed
 
 
-def test_a_change_that_was_not_certified_voids_the_promise(replayed, policy_file, tmp_path):
+def test_a_change_that_was_not_certified_voids_the_guarantee(replayed, policy_file, tmp_path):
     printed = replayed("--policy", policy_file, "profile=vote", "--out", tmp_path / "again.jsonl")
 
     assert [row["promised"] for row in rows_of(tmp_path / "again.jsonl")] == [False] * 3
-    assert "promise: none; what is different here was not certified" in printed
+    assert "no guarantee: the changed policy was not certified" in printed
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ def test_each_fault_more_costs_more():
 @pytest.mark.parametrize(
     ("schema", "reason"),
     [
-        ({"$ref": "https://example.com/schema.json"}, "leads outside"),
-        ({"properties": {"x": {"$ref": "file:///etc/passwd"}}}, "leads outside"),
+        ({"$ref": "https://example.com/schema.json"}, "outside the schema"),
+        ({"properties": {"x": {"$ref": "file:///etc/passwd"}}}, "outside the schema"),
         ({"patternProperties": {"(a+)+$": {}}}, "not supported"),
         ({"type": "string", "pattern": "(?=x)"}, "lookaround"),
         ({"type": 5}, "type"),
@@ -91,7 +91,7 @@ def doubling(levels):
 
 def test_several_checks_share_their_steps():
     """One check takes $ref, allOf, twice $ref, twice type: six steps."""
-    steps = Steps(most=12)
+    steps = Steps(limit=12)
     validator = validator_of(doubling(1))
     assert [faults_of(validator, {}, steps), faults_of(validator, {}, steps), steps.taken] == [[], [], 12]
     with pytest.raises(EvaluationError, match="more than 12 steps"):

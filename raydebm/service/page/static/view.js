@@ -47,16 +47,16 @@ export function stopSentence({ stop_reason: reason, stop_words: words, num_plann
   return `Stopped after ${count(drawn)} of ${plural(planned, "sample")}: ${words}.${tokens ? ` About ${plural(tokens, "token")} saved.` : ""}`;
 }
 
-/** What is promised about some things, as a paragraph with a badge; null where nothing is. */
+/** A guarantee about some things, as a paragraph with a badge; null without one. */
 export function guaranteeNote(guarantee, things = "answers given out") {
   if (!guarantee) return null;
   const percentage = (share) => `${Number((100 * share).toPrecision(3))} %`;
-  const promise = `at most ${percentage(guarantee.max_error)} of the ${things} are wrong, with confidence `
+  const statement = `at most ${percentage(guarantee.max_error)} of the ${things} are wrong, with confidence `
     + `${percentage(guarantee.confidence)} from ${plural(guarantee.problems, guarantee.outcomes ? "reported outcome" : "labelled problem")}`;
   const [kind, sign, word, rest] = guarantee.suspended
-    ? ["violation", "!", "suspended", `The promise is not claimed at present: ${guarantee.reason ?? "no reason is given"}`]
-    : guarantee.certified ? ["accept", "\u2713", "certified", `Promised: ${promise}`]
-      : ["abstain", "\u2013", "not certified", `Nothing is promised: ${guarantee.reason ?? "no reason is given"}`];
+    ? ["violation", "!", "suspended", `The guarantee is suspended: ${guarantee.reason ?? "no reason is given"}`]
+    : guarantee.certified ? ["accept", "\u2713", "certified", `Guaranteed: ${statement}`]
+      : ["abstain", "\u2013", "not certified", `Nothing is guaranteed: ${guarantee.reason ?? "no reason is given"}`];
   return el("p", { class: "break" }, badge(kind, sign, word), ` ${rest}.`);
 }
 

@@ -9,7 +9,7 @@ LENGTHS = struct.Struct(">II")
 
 
 def read_exactly(descriptor: int, size: int) -> bytes:
-    """Read exactly ``size`` bytes. Raises EOFError if the other side closes before."""
+    """Read exactly ``size`` bytes. Raises EOFError if the other side closes first."""
     parts = []
     while size > 0:
         part = os.read(descriptor, min(size, 1 << 20))

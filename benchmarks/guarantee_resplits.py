@@ -1,17 +1,17 @@
-"""How often certified promises are kept: many resplits of a finished run's labelled problems.
+"""How often certified guarantees are kept: many resplits of a finished run's labelled problems.
 
-    python benchmarks/promise_resplits.py runs/gsm8k-recorded --errors 0.05 0.08 --sizes 100 200 400 --resplits 200
+    python benchmarks/guarantee_resplits.py runs/gsm8k-recorded --errors 0.05 0.08 --sizes 100 200 400 --resplits 200
 
-    python benchmarks/promise_resplits.py $RAYDEBM_DATA/reasoning_gym/pool_easy.jsonl.gz --errors 0.1 --sizes 500
+    python benchmarks/guarantee_resplits.py $RAYDEBM_DATA/reasoning_gym/pool_easy.jsonl.gz --errors 0.1 --sizes 500
 
 A file of recorded answers (fields problem_id, model, sample, answer, correct) is taken without energies: votes and
 authors are then all the evidence there is.
 
 Every labelled problem that no adapter trained on (validation, test, and training problems out of bag) is dealt at
-random into calibration and test. On the calibration part posterior, profile and threshold are fitted and the promise is
-certified; on the test part the share of wrong answers among those given out is compared with the promise. Beside it:
-the naive threshold (lowest with an error within the promise on the calibration part, nothing tested) and hindsight (the
-largest coverage with an error within the promise on the test part itself).
+random into calibration and test. On the calibration part posterior, profile and threshold are fitted and the guarantee
+is certified; on the test part the share of wrong answers among those given out is compared with the guarantee. For
+comparison: the naive threshold (lowest with an error within the guarantee on the calibration part, nothing tested) and
+hindsight (the largest coverage with an error within the guarantee on the test part itself).
 """
 
 import argparse
@@ -41,8 +41,8 @@ from raydebm.user_files import read_json_lines
 
 Row = dict[str, Any]
 """Resplits with one error and one number of calibration problems: shares of the resplits in which anything was
-certified and in which the promise was broken on the test part (also of those in which anything was certified), and mean
-coverage, 0 where nothing was certified."""
+certified and in which the guarantee was broken on the test part (also of those in which anything was certified), and
+mean coverage, 0 where nothing was certified."""
 
 
 def main() -> None:
@@ -125,7 +125,7 @@ def recorded(path: str) -> tuple[PoolTable, Policy]:
 
 
 def resplits(pools: PoolTable, base: Policy, *, size: int, given: argparse.Namespace) -> list[Row]:
-    """One row per promised error."""
+    """One row per guaranteed error."""
     by_error: dict[float, list[tuple[bool, bool, float, bool, float, float]]] = {error: [] for error in given.errors}
     for split in range(given.resplits):
         order = np.random.default_rng([given.seed, size, split]).permutation(pools.num_pools)
@@ -135,17 +135,17 @@ def resplits(pools: PoolTable, base: Policy, *, size: int, given: argparse.Names
                 calibration,
                 base=base,
                 config=DecisionConfig(confidence=given.confidence),
-                promises=tuple(given.errors),
+                errors=tuple(given.errors),
             )
         except PoolError:
             continue
         confidence, worth = decided(fitted, test)
-        for error, promise in zip(given.errors, fitted.promises, strict=True):
-            tau = np.inf if promise.tau is None else promise.tau
+        for error, guarantee in zip(given.errors, fitted.guarantees, strict=True):
+            tau = np.inf if guarantee.tau is None else guarantee.tau
             naive = lowest_threshold(fitted.confidence, 1 - fitted.worth, error)
             by_error[error].append(
                 (
-                    promise.certified,
+                    guarantee.certified,
                     risk(confidence, 1 - worth, tau) > error,
                     float((confidence >= tau).mean()),
                     risk(confidence, 1 - worth, naive) > error,
