@@ -291,5 +291,4 @@ def _density(values: Floats, edges: Floats) -> tuple[float, ...]:
     if not len(values):
         return ()
     counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), bins=edges)
-    shares = counts / max(counts.sum(), 1)
-    return tuple(0.0 if math.isnan(share) else float(share) for share in shares)
+    return tuple((counts / len(values)).tolist())

@@ -110,6 +110,7 @@ def test_one_adapter_has_no_spread(make_pool):
     rival = (0, {"members": (2.0,), "key": "y"})
     pools = [make_pool((1, {"members": (float(i),)}), rival, problem_id=f"p{i}") for i in range(3)]
 
+    assert "mu of the pick" in named(pools)
     assert "sigma" not in named(pools)
 
 

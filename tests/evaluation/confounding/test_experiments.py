@@ -225,7 +225,7 @@ def test_the_same_answer_in_another_style_has_another_energy(pools):
 
     result = swapped(pools, [Rewriter(style="plain", generator=plain), Rewriter(style="fancy", generator=own)])
 
-    assert {request.sampling.temperature for request in plain.requests} == {0.0}
+    assert {(request.sampling.temperature, request.sampling.top_p) for request in plain.requests} == {(0.0, 1.0)}
     rows = {row.style: row for row in result.rows}
     assert (rows["plain"].change.value, rows["plain"].change.n) == (2.0, 6)
     assert (rows["fancy"].change.value, rows["fancy"].is_control) == (0.0, True)

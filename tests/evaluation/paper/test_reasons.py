@@ -179,6 +179,7 @@ def test_a_transfer_to_problems_of_the_training_is_left_out_and_says_why(make_po
     absent = cell(reproduction([puzzles, questions], transfers=[matrix]), "tab:full_transfer", "GSM8K (MB)", "K&K")
 
     assert (absent.status, absent.reason) == ("not measurable", refused.reason)
+    assert matrix.refusal("K&K", "K&K") is None
     assert f"Left out: GSM8K on K&K, {refused.reason}." in transfer_table(matrix).caption
 
 

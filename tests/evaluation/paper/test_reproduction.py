@@ -290,7 +290,12 @@ def test_a_task_with_choices_has_their_number_and_the_chance_of_guessing(make_po
         pool = make_pool((1, {}), (0, {}), problem_id=name, difficulty=subset)
         return replace(pool, problem=replace(pool.problem, data={"choices": ["x"] * count}))
 
-    subsets = (("a", "murder mysteries", 2), ("b", "team allocation", 3), ("c", "team allocation", 2))
+    subsets = (
+        ("a", "murder mysteries", 2),
+        ("b", "team allocation", 3),
+        ("c", "team allocation", 2),
+        ("d", "object placements", 0),
+    )
     stories = hand_made.studied([asked(*each) for each in subsets], task="musr")
     reproduced = reproduction([stories])
 
@@ -298,6 +303,7 @@ def test_a_task_with_choices_has_their_number_and_the_chance_of_guessing(make_po
     assert cell(reproduced, "tab:musr_subsets", "Murder mysteries", "Random baseline").measured == "50.0"
     assert cell(reproduced, "tab:musr_subsets", "Team allocation", "n choices").measured == "2, 3"
     assert cell(reproduced, "tab:musr_subsets", "Team allocation", "Random baseline").measured == "41.7"
+    assert "not all problems" in cell(reproduced, "tab:musr_subsets", "Object placements", "Random baseline").reason
 
 
 def test_a_single_shot_model_fills_the_papers_row_of_it(make_pool):
