@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 45_760,
+    "source lines": 45_720,
     "modules": 267,
-    "test lines": 35_950,
+    "test lines": 35_840,
     "benchmark lines": 2_370,
     "client lines": 410,
     "document lines outside docs/log": 5_880,
-    "tracked bytes": 15_310_000,
+    "tracked bytes": 15_300_000,
     "recipe keys": 164,
     "service arguments": 28,
     "commands": 16,
