@@ -120,7 +120,7 @@ class PoolGenerator:
         """Reason why the request has no recorded answer."""
         # Problem, pass and sample are in the row; without them equal reasons can be counted.
         has = "an" if self._candidates(request) else "no greedy" if request.sampling.is_greedy else "no"
-        other = ", but to another feedback" if has == "an" else ""
+        other = ", but after other feedback" if has == "an" else ""
         answer = f"{has} answer of {self._model!r} for this problem, pass and sample{other}"
         return f"not recorded: pool {self.path!r} has {answer}"
 
