@@ -56,6 +56,13 @@ def local_ray(new_port):
 @pytest.fixture(scope="session")
 def submit(local_ray):
     """``ray job submit`` until the job has ended; returns all that it printed."""
+    from ray._private.services import find_gcs_addresses
+
+    if others := find_gcs_addresses() - {local_ray.get_runtime_context().gcs_address}:
+        pytest.fail(
+            f"Another Ray runs on this machine ({', '.join(others)}), and may be given the jobs of this one: end it or"
+            " run the other tests with --ignore tests/on_ray"
+        )
     address = f"http://{local_ray.get_runtime_context().worker.node.address_info['webui_url']}"
 
     def call(*command):
