@@ -267,7 +267,7 @@ def test_tables_of_a_study_of_graded_answers(make_pool):
     assert [each[1] for each in by_title["Partitioned variance"]] == [
         "0.0e+00", "2 / 4", "1.0000", "100.0", "0.0", "0.0", "-0.50, -0.50",
     ]  # fmt: skip
-    assert by_title["What other scorers say of selections"] == [("judge", "4.00", "4.00", "2.50", "+0.00", "2")]
+    assert by_title["Other scorers' ratings of the selections"] == [("judge", "4.00", "4.00", "2.50", "+0.00", "2")]
     # In every resample the order is the same.
     assert tables_of_it[-2].rows[0] == ("judge", "-mu", "-1.00 [-1.00, -1.00]", "4", "2")
 
