@@ -66,7 +66,7 @@ def test_paper_adapters():
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"seeed": 1}, "seeed: Extra inputs"),
+        ({"seeed": 1}, r"seeed: unknown key\n.*`raydebm reference` lists"),
         ({"pairs": {"max_pair": 3}}, r"pairs\.max_pair"),
         ({"generation": {"top_p": 1.5}}, r"generation\.top_p.*got 1\.5"),
         ({"decision": {"theta_sigma": 2.0}}, "theta_sigma must be below"),

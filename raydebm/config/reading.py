@@ -142,6 +142,8 @@ def _check_tasks(names: Iterable[str], known: KnownTasks | None) -> None:
 
 def _explain(error: ValidationError, where: str) -> str:
     lines = [f"  {line}" for line in faults_in(error, root="recipe")]
+    if any(fault["type"] == "extra_forbidden" for fault in error.errors()):
+        lines.append("  `raydebm reference` lists the known keys")
     return f"{where} is not a valid recipe:\n" + "\n".join(lines)
 
 

@@ -70,4 +70,5 @@ def faults_in(error: ValidationError, *, root: str) -> Iterator[str]:
         # Without a path the value is the whole section, and the message names the parts that matter.
         has_own_value = path and fault["type"] not in {"missing", "extra_forbidden"}
         value = f" (got {fault['input']!r})" if has_own_value else ""
-        yield without_credentials(f"{path or root}: {fault['msg'].removeprefix('Value error, ')}{value}")
+        message = "unknown key" if fault["type"] == "extra_forbidden" else fault["msg"].removeprefix("Value error, ")
+        yield without_credentials(f"{path or root}: {message}{value}")
