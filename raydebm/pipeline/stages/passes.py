@@ -97,7 +97,7 @@ def _sample(context: StageContext, split: str, requests: Sequence[GenerationRequ
 
     stage = later_pass(split, len(later_passes(context, split)) + 1)
     context.run.reopen(stage)
-    bar = context.progress(f"pass 2 ({split})")
+    bar = context.progress(f"later passes ({split})")
     account = None if context.payer is None else JournalAccount(context.payer, SHARED_PASSES)
     generate(requests, recipe=context.recipe, run=context.run, stage=stage, on_progress=bar, account=account)
     label_candidates(context, stage, stage)
