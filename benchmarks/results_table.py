@@ -16,13 +16,11 @@ from pathlib import Path
 import numpy as np
 from guarantee_resplits import pipeline_of
 
-from raydebm.evaluation.certainty.confidence import CHOSEN, Decided
-from raydebm.evaluation.results.entries import entry_of
-from raydebm.evaluation.results.evaluation import selectors_of
+from raydebm.evaluation.certainty.confidence import CHOSEN
 from raydebm.evaluation.stats.intervals import Bootstrap, Floats
-from raydebm.pipeline.context import TEST
-from raydebm.pipeline.pools import calibrated_policy, evaluated_pools
-from raydebm.pipeline.stages.posterior import learned_from
+from raydebm.pipeline.pools import calibrated_policy
+from raydebm.pipeline.stages.evaluation import read_evaluation
+from raydebm.pipeline.studies.trainings import training_of
 
 SEED = 0
 RESAMPLES = 2000
@@ -32,17 +30,13 @@ RULES = ("random", "majority vote", CHOSEN, "oracle")
 def values_of_fold(folder: Path) -> tuple[dict[str, Floats], str, bool]:
     """Values of every selector on the fold's test problems, the profile, and whether they are violation scores."""
     run = pipeline_of(str(folder))
-    pools, policy, learned = evaluated_pools(run, TEST), calibrated_policy(run), learned_from(run)
-    decided = Decided.of(pools, policy)
-    if decided is None:
+    training = training_of(run, read_evaluation(run.run))
+    if training.decision is None:
         raise SystemExit(f"{folder}: the policy has no posterior, so there is no chosen profile; see calibration/")
-    adapters = [adapter.name for adapter in run.recipe.scorer.adapters]
-    selectors = selectors_of(
-        pools, lambda_=policy.lambda_, adapters=adapters, validation=learned, labelled=learned, decided=decided
-    )
-    entries = [entry_of(selector, pools) for selector in selectors]
-    value = "violation" if pools.has_violations else "correct"
-    return {entry.name: getattr(entry, value) for entry in entries}, policy.profile, pools.has_violations
+    has_violations = any(np.isfinite(entry.violation).any() for entry in training.entries)
+    value = "violation" if has_violations else "correct"
+    values = {entry.name: getattr(entry, value) for entry in training.entries}
+    return values, calibrated_policy(run).profile, has_violations
 
 
 def row_of(run: Path) -> str:

@@ -141,10 +141,10 @@ def _trained(pipeline: Pipeline) -> Training:
         evaluation = pipeline.evaluate()
     except PoolError as error:
         raise error if fold is None else PoolError(f"fold {fold[0]} of {fold[1]}: {error}") from error
-    return _training_of(pipeline, evaluation)
+    return training_of(pipeline, evaluation)
 
 
-def _training_of(pipeline: Pipeline, evaluation: Evaluation) -> Training:
+def training_of(pipeline: Pipeline, evaluation: Evaluation) -> Training:
     """Results of every selector, the loop and the confidence on each test pool of a finished run."""
     recipe, policy, splits = pipeline.recipe, calibrated_policy(pipeline), pipeline.splits()
     pools, validation = (evaluated_pools(pipeline, split) for split in (TEST, VALIDATION))
