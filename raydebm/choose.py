@@ -85,7 +85,7 @@ class Choice:
     confidence: float | None
     """Probability that the selected answer is right; None without a fitted posterior or a selection."""
     reason: str
-    """Reason of the decision, in one sentence."""
+    """Reason for the decision, in one sentence."""
     answers: tuple[Answer, ...]
     """The selected answer first, the others by probability; empty without a fitted posterior."""
     fields: tuple[FieldBelief, ...]

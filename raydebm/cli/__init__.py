@@ -1,7 +1,7 @@
-"""The ``raydebm`` command: one module per verb or group of verbs, imported when called.
+"""The ``raydebm`` command: one module per command or group of commands, imported when called.
 
-``commands`` lists the verbs, ``parameters`` has the options of verbs with a recipe, ``console`` has shared output.
-Every verb parses its options, calls the function that does the work, and shows the result.
+``commands`` lists them, ``parameters`` has the options of commands with a recipe, ``console`` has shared output.
+Every command parses its options, calls the function that does the work, and shows the result.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""The verbs of ``raydebm`` and their functions. Help lists them without importing any."""
+"""The commands of ``raydebm`` and their functions. Help lists them without importing any."""
 
 import importlib
 from typing import Annotated, Any
@@ -31,7 +31,7 @@ GROUPS = {
         "import-decisions": ("imports:import_decisions", "Turn decisions with outcomes into a run for training."),
     },
 }
-"""Verbs by section of the help: target ``module:name`` in this package, and the first line of its docstring."""
+"""Commands by section of the help: target ``module:name`` in this package, and the first line of its docstring."""
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 
 
@@ -52,7 +52,7 @@ class VerbGroup(TyperGroup):
 
 
 def command_of(name: str) -> Any:
-    """Parser of a verb, whose module is imported."""
+    """Import the module of a command, and return its parser."""
     module, function = VERBS[name][0].split(":")
     target = getattr(importlib.import_module(f"raydebm.cli.{module}"), function)
     group = target if isinstance(target, typer.Typer) else new_typer()
@@ -62,7 +62,7 @@ def command_of(name: str) -> Any:
 
 
 def new_typer(**settings: Any) -> typer.Typer:
-    """A group of verbs with plain help and tracebacks."""
+    """A group of commands with plain help and tracebacks."""
     return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **settings)
 
 

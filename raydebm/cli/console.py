@@ -1,4 +1,4 @@
-"""Terminal output shared by several verbs."""
+"""Terminal output shared by several commands."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

@@ -51,7 +51,7 @@ def serve(
 def export(
     out: Annotated[Path, typer.Option("--out", help="Folder to write; must be missing or empty.")],
     run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run: a folder or a URL.")] = "runs/demo",
-    license: Annotated[str | None, typer.Option(help="Your licence, by the hub's name, such as apache-2.0.")] = None,
+    license: Annotated[str | None, typer.Option(help="Your licence, as the hub names it, such as apache-2.0.")] = None,
 ) -> None:
     """Write a scorer and its card for the Hugging Face hub.
 

@@ -103,7 +103,7 @@ class PoolTable:
     authors: tuple[str, ...]
     """Names of the generators by code, sorted."""
     written: Ints
-    """Shape (P,). Number of written candidates."""
+    """Shape (P,). Number of candidates with text."""
     kinds: tuple[str, ...]
     """Kind of question by pool. Empty text if unknown."""
     candidates: tuple[ScoredCandidate, ...]
@@ -345,7 +345,7 @@ class PoolTable:
 
     @cached_property
     def unparsed(self) -> Floats:
-        """Share of the written candidates that are in no cluster; 0 if none was written. Shape (P,)."""
+        """Share of the candidates with text that are in no cluster; 0 if no candidate has text. Shape (P,)."""
         return np.where(self.written > 0, 1 - self.count(self.cluster_of_row >= 0) / np.maximum(self.written, 1), 0.0)
 
     @cached_property

@@ -253,8 +253,8 @@ def _chances(rows: Sequence[DecodeRow]) -> Tensor:
 
 
 def draw(logits_BV: Tensor, *, temperature_B: Tensor, top_p_B: Tensor, chance_B: Tensor) -> Tensor:
-    """One token per row: the most likely at temperature 0, else the inverse of the nucleus's distribution at
-    ``chance``, a uniform number in [0, 1).
+    """One token per row: the most likely at temperature 0, else the one at which the cumulative distribution of the
+    nucleus exceeds ``chance``, a uniform number in [0, 1).
 
     The nucleus is the smallest set of most likely tokens whose probability reaches ``top_p``. Its distribution is in
     the order of token ids, so that rounding that swaps two nearly equal probabilities changes no token.
@@ -282,7 +282,7 @@ def _draw_from_nucleus(probabilities_BV: Tensor, top_p_B: Tensor, chance_B: Tens
 
 
 def _invert(sorted_BT: Tensor, ids_BT: Tensor, top_p_B: Tensor, chance_B: Tensor) -> Tensor:
-    """Token ids sampled from descending probabilities with their ids."""
+    """Tokens sampled by inverting the cumulative distribution. Each row has its most likely tokens first."""
     mass_before = sorted_BT.cumsum(-1) - sorted_BT
     nucleus_BT = torch.where(mass_before < top_p_B[:, None], sorted_BT, 0.0)
     ids_BT, order = ids_BT.sort(dim=-1)

@@ -28,8 +28,8 @@ def import_pool(
     """The recorded candidates of the given problems, sorted by problem, model and sample.
 
     Lines of other problems are skipped. A line with a problem and a model but without usable text becomes a candidate
-    with ``error``. Lines with neither are counted in a warning. Of several lines for the same problem, model and sample
-    the first counts, and of several text fields the first one present.
+    with ``error``. Lines without a problem or a model are counted in a warning. Of several lines for the same problem,
+    model and sample the first counts, and of several text fields the first one present.
 
     Raises:
         TaskDataError: the file is missing, unreadable, or has no usable line.
@@ -92,11 +92,11 @@ class PoolGenerator:
         """Nothing to close: the pool was read at construction."""
 
     def answers(self, problem_id: str) -> bool:
-        """Whether any answer with text to the problem is recorded."""
+        """Whether the pool has a text for the problem."""
         return not self._answered.isdisjoint((problem_id, self._source_ids.get(problem_id, problem_id)))
 
     def has_answer(self, request: GenerationRequest) -> bool:
-        """Whether the request's answer is recorded, with text."""
+        """Whether the pool has a text for the request."""
         recorded = self._find(request)
         return recorded is not None and recorded.text is not None
 
@@ -118,7 +118,7 @@ class PoolGenerator:
 
     def missing_reason(self, request: GenerationRequest) -> str:
         """Reason why the request has no recorded answer."""
-        # Problem, pass and sample are in the row; without them equal reasons can be counted.
+        # The row names problem, pass and sample. The reason does not, so that equal reasons can be counted.
         has = "an" if self._candidates(request) else "no greedy" if request.sampling.is_greedy else "no"
         other = ", but after other feedback" if has == "an" else ""
         answer = f"{has} answer of {self._model!r} for this problem, pass and sample{other}"
@@ -143,7 +143,7 @@ class PoolGenerator:
 
 
 def recorded_generators(configs: Iterable[GeneratorConfig], *, problems: Iterable[Problem]) -> Iterator[PoolGenerator]:
-    """The generators of the entries with a recorded pool. A file is read once for all its models.
+    """Generators for the recorded pools among the configs. A file is read once for all its models.
 
     Raises:
         TaskDataError: a file is missing, unreadable, or has no usable line.

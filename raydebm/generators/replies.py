@@ -1,7 +1,7 @@
 """Parsing of chat completions: answer, reasoning, usage, cost and errors.
 
 In:   status, headers and bytes of an HTTP reply.
-Out:  a ``Completion``, or a ``ReplyError`` with whether a retry can help.
+Out:  a ``Completion``, or a ``ReplyError`` that says whether a retry can help.
 """
 
 import json
@@ -231,7 +231,7 @@ def _count(value: Any) -> int | None:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether the value is a number other than a boolean or NaN."""
+    """Whether the value is a number from 0 to ``_MAX_AMOUNT``, and no boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MAX_AMOUNT
 
 

@@ -153,7 +153,7 @@ MAX_TEXTS = 1000
 
 
 class CommonTexts:
-    """Exact counts of the first ``MAX_TEXTS`` distinct texts; others are ignored. Enough for reasons of failures:
+    """Exact counts of the first ``MAX_TEXTS`` distinct texts; others are ignored. Enough for the reasons for failures:
     either there are few, or each names its row and none is common."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ class Stage:
     writes: tuple[str, ...]
     """Files in the stage's folder. The manifest is written last."""
     given_by: "tuple[Given, ...]" = ()
-    """Kinds of run directories that contain this stage from elsewhere, so that it cannot be made there."""
+    """Kinds of run directories that got this stage from elsewhere, and cannot make it themselves."""
 
     @property
     def settings(self) -> tuple[str, ...]:

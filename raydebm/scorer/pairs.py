@@ -128,7 +128,8 @@ def bag(prompts: Mapping[str, str], *, bag_frac: float, seed: int, adapter: str)
 def out_of_bag(
     prompts: Mapping[str, str], trained: Iterable[str], *, bag_frac: float, seed: int, adapters: Sequence[str]
 ) -> dict[str, tuple[bool, ...]]:
-    """Adapters that did not train on each problem, in the adapters' order. Problems in every bag are omitted.
+    """One flag per adapter by problem id: whether the adapter did not train on the problem. Problems in every bag are
+    omitted.
 
     Problems without pairs were in no bag. They get bags by the same rule, so that the out-of-bag problems are
     distributed like unseen ones: neither easier nor harder. A problem with the text of a paired problem shares that

@@ -626,7 +626,7 @@ class TriageResult:
 
     @property
     def reason(self) -> str:
-        """Reason of the decision, with the likely cause if every text was cut before its answer."""
+        """Reason for the decision, with the likely cause if every text was cut before its answer."""
         outcome = self.outcome
         written = [scored.candidate for scored in outcome.pool if scored.candidate.text is not None]
         if outcome.best is not None or not written or any(each.finish_reason != "length" for each in written):

@@ -1,6 +1,6 @@
 """Structured logs: one JSON object per line, with the request id and without secrets.
 
-Environment: RAYDEBM_LOG_LEVEL (default ``INFO``). Facts of a line are passed as
+Environment: RAYDEBM_LOG_LEVEL (default ``INFO``). Further keys of a line are passed as
 ``log.info("message", extra={"facts": {...}})``.
 """
 
@@ -18,7 +18,7 @@ from raydebm import tracing
 from raydebm.errors import ConfigError, without_credentials
 
 REQUEST_ID: ContextVar[str] = ContextVar("raydebm_request_id", default="")
-"""Id of the current request; set by the guard, and inherited by tasks and threads."""
+"""Id of the current request; set by the ``access.Guard`` middleware, and inherited by tasks and threads."""
 
 _SECRETS = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=*-]{6,}"), r"\1 ***"),
@@ -75,8 +75,8 @@ def log_level(environ: Mapping[str, str] = os.environ, *, default: str) -> str:
 
 
 def configure_logs(request_id: Callable[[], str] = REQUEST_ID.get, environ: Mapping[str, str] = os.environ) -> None:
-    """Send the package's log lines to standard error, with the current request's id, also outside the guard. Does
-    nothing if logging is already configured."""
+    """Send the package's log lines to standard error, with the id of the current request, if any. Does nothing if
+    logging is already configured."""
     level = log_level(environ, default="INFO")
     logger = logging.getLogger("raydebm")
     if logger.handlers or logging.getLogger().handlers:

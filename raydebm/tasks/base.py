@@ -41,7 +41,7 @@ class TaskDefaults:
     """Candidates that justify one more checker process; few if a check takes seconds."""
     answers_compete: bool = True
     """At most one answer of a problem is right. False for programs and plans, where the probabilities of several
-    answers need not add up to 1, and ``generation.waves`` samples everything."""
+    answers need not add up to 1, and ``generation.waves`` does not apply."""
     feedback: str = FEEDBACK
     """Message to a later pass about an answer that violates constraints, with ``RULES`` in it. It should say what to
     reply with: a small model takes "the expected result is True" for a request to answer True."""
@@ -135,7 +135,7 @@ class Task(Protocol):
 
 @runtime_checkable
 class GoldFromAnswer(Protocol):
-    """A task that can make gold of one correct answer, because all right answers are equal.
+    """A task that can make gold from one correct answer, because all right answers are equal.
 
     Not for tasks with several right answers, such as programs and plans.
     """
@@ -146,7 +146,7 @@ class GoldFromAnswer(Protocol):
 
 
 def gold_maker(task: object) -> GoldFromAnswer | None:
-    """The task if gold can be made of one correct answer, else None.
+    """The task if gold can be made from one correct answer, else None.
 
     If this depends on the task and not only on its class, the class has the property ``labels_by_gold``.
     """
@@ -154,7 +154,7 @@ def gold_maker(task: object) -> GoldFromAnswer | None:
 
 
 def required_field(row: Mapping[str, Any], name: str, where: str, *other_names: str) -> Any:
-    """A field of a data row, or the first other name that it has.
+    """Value of a data row at a name, or at the first of the other names that the row has.
 
     Raises:
         TaskDataError: the row has none of them; the message names row and field.

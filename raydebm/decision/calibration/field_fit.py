@@ -27,7 +27,7 @@ from raydebm.tasks.fields import kind_of_field
 
 MAX_KINDS = 40
 MIN_PROBLEMS = 10
-"""Problems with a kind of field from which it has a bias and skills of its own."""
+"""Minimum number of problems with a kind of field for a bias and skills of its own."""
 PRIOR = np.array([UNFITTED.weights.get(term, 0.0) for term in TERMS])
 
 
@@ -58,7 +58,7 @@ class FieldFit:
         return np.where(count > 0, math.inf, -math.inf), wrong / np.maximum(count, 1)
 
     def certify(self, max_error: float, confidence: float) -> Guarantee:
-        """Lowest threshold at which the fields that are not flagged keep the error."""
+        """Find the lowest threshold that guarantees the error among the fields that are not flagged."""
         first, losses = self.losses(-math.inf)
         return certify(
             first,

@@ -24,7 +24,7 @@ Terms for "none of them":
 ``kind``        difficulty of the kind of question: log-odds that no candidate is right on its problems, minus those on
                 all problems; left out where problems have no kinds
 ``pool_length`` mean over the pool of the standardised log number of characters: high if all texts are longer than usual
-``unparsed``    share of written candidates without an answer
+``unparsed``    share of the candidates with text that have no answer
 ==============  ======================================================================================
 
 Sources: optimal aggregation of answers and verifier scores, arXiv 2510.13918; one coin per author, Dawid and Skene

@@ -14,7 +14,7 @@ Probabilities are recalibrated within the same family, by a temperature and a bi
     p'(a) = softmax(slope log p(a) + offset),  with p'(none) = softmax(slope log p(none)) as an additional outcome
 
 so they still sum to 1 over clusters and "none", and the order of the clusters is unchanged. Where clusters do not
-compete, p'(a) = sigmoid(offset + slope logit p(a)). A pool with fewer candidates than the labelled ones has its own
+compete, p'(a) = sigmoid(offset + slope logit p(a)). A pool with fewer candidates than the labelled pools has its own
 slope and offset, because a single answer is always unanimous (``pool_sizes``).
 
 The weights maximise the likelihood of labelled problems, with a normal prior around ``PRIOR``. With few labels they
@@ -113,7 +113,7 @@ class Posterior:
     offset: float = 0.0
     """Bias of the recalibration towards every answer and against "none"."""
     full_size: int = 0
-    """Number of written candidates at or above which a pool counts as full-size."""
+    """Number of candidates with text at or above which a pool counts as full-size."""
     size_offset: float = 0.0
     """Decrease of the offset per halving below ``full_size``."""
     size_slope: float = 0.0
@@ -121,7 +121,7 @@ class Posterior:
     num_problems: int = 0
     """Number of labelled problems in the fit."""
     task: str = ""
-    """Task that it was fitted for. Empty for a special case."""
+    """Task that it was fitted for. Empty for a posterior that was not fitted, such as majority vote."""
     checkpoint: str = ""
     """Fingerprint of the ensemble whose energies it was fitted on. Empty if unknown."""
 
@@ -200,7 +200,7 @@ class Posterior:
         )
         evidence = evidence_of(table, self.reference, names=(*terms, *context))
         owner, count = table.pool_of_cluster, len(table.clusters)
-        # A term that was measured for some clusters of a pool is filled with their mean; for none of them it is 0.
+        # Clusters without a value of a term get the mean over the pool's other clusters, or 0 if none has a value.
         columns = [self.weights[name] * filled(evidence.term(name), owner, count) for name in terms]
         added = np.column_stack([np.empty((len(owner), 0)), *columns])
         scores, none = added.sum(axis=1), np.zeros(count)
@@ -231,7 +231,7 @@ class Posterior:
         )
 
     def halvings(self, written: Ints) -> Floats:
-        """Number of halvings from ``full_size`` to a pool's number of written candidates, at least 0. Shape (P,)."""
+        """Number of halvings from ``full_size`` to a pool's number of candidates with text, at least 0. Shape (P,)."""
         full: Floats = np.log2(np.maximum(self.full_size, 1) / np.clip(written, 1, max(self.full_size, 1)))
         return full
 
@@ -244,7 +244,7 @@ class Posterior:
             probability: Probability of each cluster, shape (C,).
             none: Probability that no answer of the pool is right, shape (P,). Ignored where clusters do not compete.
             owner: Pool of each cluster, shape (C,).
-            written: Number of written candidates, shape (P,).
+            written: Number of candidates with text, shape (P,).
         """
         halvings = self.halvings(written)
         offset = (self.offset - self.size_offset * halvings)[owner]

@@ -10,15 +10,16 @@ Given n, the number of wrong ones is binomial with the true risk, so
 
 is a p-value of "the risk at tau is above alpha". Losses in [0, 1], such as violation scores, are tested by betting
 (``risk_bounds.betting_p_value``), which uses their small variance. Several thresholds are tested without inflating the
-error: the walk is from strict to lenient, from four coverages (``STARTS``), each at level delta / 4, and stops at the
-first threshold that does not pass. Thresholds are chosen from confidences only, never from labels. Where a threshold
-also changes the samples, it is tested on the samples of its own policy.
+error, by fixed-sequence testing: four sequences of thresholds start at different coverages (``STARTS``), each is tested
+from strict to lenient at level delta / 4, and ends at the first threshold that does not pass. Thresholds are chosen
+from confidences only, never from labels. Where a threshold also changes the samples, it is tested on the samples of its
+own policy.
 
-The smallest error at a coverage (``certify_smallest``) uses one threshold, chosen from confidences only, and walks over
-errors: "the risk at tau is above alpha" is tested for alpha = 0.999, 0.998, ... in this order, each at level delta,
-until the first that does not pass. This is fixed-sequence testing (arXiv 2110.01052, section 4; Bauer 1991): with
-probability at least 1 - delta no true hypothesis of the sequence is rejected, so the last alpha that passed is
-certified at level delta although labels chose it.
+The smallest error at a coverage (``certify_smallest``) uses one threshold, chosen from confidences only, and a sequence
+of errors: "the risk at tau is above alpha" is tested for alpha = 0.999, 0.998, ... in this order, each at level delta,
+until the first that does not pass (arXiv 2110.01052, section 4; Bauer 1991). With probability at least 1 - delta no
+true hypothesis of the sequence is rejected, so the last alpha that passed is certified at level delta although labels
+chose it.
 
 No rule can guarantee alpha and answer more than (1 - mu) / (1 - alpha) of the problems, where mu is the share of wrong
 answers if every problem is answered (arXiv 2606.29054).
@@ -36,11 +37,11 @@ from raydebm.decision.table import Floats
 from raydebm.errors import ConfigError
 
 STARTS: tuple[float, ...] = (0.10, 0.25, 0.40, 0.60)
-"""Coverages at which the walks start."""
+"""Coverages at which the sequences of thresholds start."""
 BOUNDED_STARTS: tuple[float, ...] = (0.25, 0.50, 0.75, 0.90)
-"""Coverages at which the walks start if losses are not 0 or 1: a bet needs many losses to win, even small ones."""
+"""The same if losses are not 0 or 1: a test by betting needs more problems, even if their losses are small."""
 STEP = 0.01
-"""Difference in coverage between two thresholds of a walk."""
+"""Difference in coverage between neighbouring thresholds of a sequence."""
 MAX_PROBLEMS = 100_000
 ERRORS = 1000
 """Resolution of the smallest error: 1 / ERRORS."""
@@ -49,7 +50,7 @@ ERRORS = 1000
 AtThreshold = Callable[[float], tuple[Floats, Floats]]
 """(P,) confidences and (P,) losses of the final answers under the policy of a threshold. NaN if unlabelled."""
 FloorAt = Callable[[float], float]
-"""Lowest testable threshold under the policy of a given threshold."""
+"""Function of a threshold: the lowest threshold that can be tested on the samples of its policy."""
 
 
 def no_floor(tau: float) -> float:
@@ -108,7 +109,7 @@ class Guarantee:
     """Estimated number of further labelled problems that would certify some coverage. None if certified or out of
     reach."""
     smallest_error: float | None
-    """Smallest error that these problems certify at the start of a walk."""
+    """Smallest ``max_error`` that the first threshold of any sequence would pass with these problems."""
     table: tuple[ThresholdTest, ...]
 
     @property
@@ -175,8 +176,8 @@ def certify(
     check_guarantee(max_error, confidence)
     problems = _Problems(confidence_of, losses, binary=binary, by_threshold=by_threshold)
     thresholds, delta = confidence_of if by_threshold is None else by_threshold.thresholds, 1 - confidence
-    walks = _walks(thresholds, problems.starts, floor_at)
-    tested = _test(walks, problems, alpha=max_error, delta=delta)
+    sequences = _sequences(thresholds, problems.starts, floor_at)
+    tested = _test(sequences, problems, alpha=max_error, delta=delta)
     best = min((row for row in tested if row.certified), key=lambda row: row.tau, default=None)
     return _guarantee(
         best,
@@ -185,7 +186,7 @@ def certify(
         max_error=max_error,
         confidence=confidence,
         more_problems=None if best is not None else _more_problems(tested, problems, max_error, delta, len(losses)),
-        smallest_error=_smallest_error(walks, problems, delta),
+        smallest_error=_smallest_error(sequences, problems, delta),
     )
 
 
@@ -319,26 +320,28 @@ class _Problems:
         return betting_upper_bound(losses, level)
 
 
-def _walks(confidence_of: Floats, starts: Sequence[float], floor_at: FloorAt) -> list[list[float]]:
-    """Thresholds of each walk, strict to lenient: quantiles of the confidences at or above their floor."""
+def _sequences(confidence_of: Floats, starts: Sequence[float], floor_at: FloorAt) -> list[list[float]]:
+    """Thresholds of each sequence, strict to lenient: quantiles of the confidences at or above their floor."""
     usable = np.sort(confidence_of[np.isfinite(confidence_of)])[::-1]
     if not len(usable):
         return []
-    walks = []
+    sequences = []
     for start in starts:
         coverages = np.arange(start, 1 + STEP / 2, STEP)
         places = np.minimum(np.ceil(coverages * len(confidence_of)).astype(int), len(usable)) - 1
-        walks.append(
+        sequences.append(
             list(dict.fromkeys(float(usable[place]) for place in places if usable[place] >= floor_at(usable[place])))
         )
-    return [walk for walk in walks if walk]
+    return [sequence for sequence in sequences if sequence]
 
 
-def _test(walks: Sequence[Sequence[float]], problems: _Problems, *, alpha: float, delta: float) -> list[ThresholdTest]:
-    """Walk from every start to the first threshold that does not pass. Each threshold is listed once."""
+def _test(
+    sequences: Sequence[Sequence[float]], problems: _Problems, *, alpha: float, delta: float
+) -> list[ThresholdTest]:
+    """Test each sequence up to the first threshold that does not pass. Each threshold is listed once."""
     level, rows = delta / len(problems.starts), dict[float, ThresholdTest]()
-    for walk in walks:
-        for tau in walk:
+    for sequence in sequences:
+        for tau in sequence:
             if tau not in rows:
                 rows[tau] = _row(tau, problems, alpha=alpha, level=level)
             if not rows[tau].certified:
@@ -376,10 +379,10 @@ def _more_problems(
     return min(needed, default=None)
 
 
-def _smallest_error(walks: Sequence[Sequence[float]], problems: _Problems, delta: float) -> float | None:
-    """Smallest alpha, to 1 / ERRORS, that is certified at any threshold. A walk certifies if and only if its first
-    threshold passes."""
-    return _smallest_alpha(problems, [walk[0] for walk in walks], delta / len(problems.starts))
+def _smallest_error(sequences: Sequence[Sequence[float]], problems: _Problems, delta: float) -> float | None:
+    """Smallest alpha, to 1 / ERRORS, that is certified at any threshold. A sequence has a certified threshold if and
+    only if its first one passes."""
+    return _smallest_alpha(problems, [sequence[0] for sequence in sequences], delta / len(problems.starts))
 
 
 def _smallest_alpha(problems: _Problems, taus: Sequence[float], level: float) -> float | None:

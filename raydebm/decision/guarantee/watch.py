@@ -95,7 +95,7 @@ class ErrorWatch:
 
 
 def suspension_of(errors: ErrorWatch) -> str | None:
-    """Reason of a suspension by an alarm, with the numbers; None without one. A suspension changes no decision."""
+    """Reason for a suspension by an alarm, with the numbers; None without one. A suspension changes no decision."""
     if errors.alarmed_at is None:
         return None
     return (

@@ -1,7 +1,7 @@
 """Baselines with a model: reward models, process reward models, LLM judges, EORM, readers.
 
 In:   pools (a problem and the texts of its candidates); for EORM also training groups.
-Out:  a score per candidate, higher is better, or the reason for its absence (``store.SCORES``).
+Out:  a score per candidate, higher is better, or the reason for its absence (``run.tables.SCORES``).
 Independent of: Ray, labels, gold, energies.
 
 ``build_scorer`` imports only the dependencies of one kind: a judge behind an endpoint loads no torch. Single-shot
@@ -46,7 +46,7 @@ def build_scorer(
         CheckpointError: a model cannot be read.
         MissingKeyError: the endpoint's key is not in the environment.
         ConfigError: EORM without a folder.
-        PoolError: EORM has to be trained without pairs.
+        PoolError: EORM has no checkpoint yet, and there are no pairs to train it on.
     """
     match config:
         case JudgeBaseline():

@@ -36,9 +36,9 @@ class AblationRow:
     """Scored candidates whose text differs from the original."""
     num_failed: int
     screen: Screen
-    """Screen of the problems with such candidates, restricted to them."""
+    """Screen of the rescored candidates alone."""
     paper_by_original: Estimate
-    """Share correct of the selections from the same candidates by the energies of their original texts."""
+    """Share of problems solved if the same candidates are selected by the energies of their original texts."""
 
 
 def variants() -> dict[str, Variant]:

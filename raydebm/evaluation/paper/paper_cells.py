@@ -190,7 +190,7 @@ def measured(estimate: Estimate | None, absent: str, *, remark: str = "", plain:
     """Estimate in words.
 
     Args:
-        absent: Reason of the NoValueError if it has no value.
+        absent: Reason for the NoValueError if it has no value.
         remark: Difference from the paper's figure.
         plain: Whether it is a number instead of a share.
     """

@@ -1,7 +1,8 @@
 """The paper's tables with measured values next to the published ones.
 
 Each cell is *measured*, *not measurable* with the given pools (with the reason), *needs a key or GPU*, or *not
-applicable* if the paper has no value either. Measured values are only from ``StudyResults`` and ``Transfer``.
+applicable* if the paper has no value either. Measured values are only from ``StudyResults``, ``Transfer`` and
+``VariantStudy``.
 """
 
 from collections.abc import Sequence
@@ -259,7 +260,7 @@ def _energies(context: Context, row: str, column: str) -> Measured:
     estimate, remark, reason = {
         "E(correct)": (mu_row.mean_correct, "mu", "no correct candidate has energies"),
         "E(incorrect)": (mu_row.mean_incorrect, "mu", "no incorrect candidate has energies"),
-        "Energy gap": (mu_row.mean_difference, within, "not both labels have energies"),
+        "Energy gap": (mu_row.mean_difference, within, "one of the two labels has no candidate with energies"),
         "Kendall tau": (mu_row.kendall_tau_b, "tau-b, mean over problems", "no problem has labels that differ"),
     }[row]
     return measured(estimate, reason, plain=True, remark=remark)

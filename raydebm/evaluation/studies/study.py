@@ -189,7 +189,7 @@ class Subject:
     """Model and version by name of a generator or outside scorer."""
     fit: Fit | None = None
     findings: Mapping[str, Estimate] = field(default_factory=dict)
-    """Further figures by name, from the confounding report and the reasons of labels."""
+    """Further figures by name, from the confounding report and the reasons for labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Training slots: a share of a GPU or a CPU, with one process that trains the slot's adapters in turn.
 
 In:   training jobs, dealt to slots; references to the shared weights and the data.
-Out:  adapter folders (see ``train_worker``), and reasons of final failures.
+Out:  adapter folders (see ``train_worker``), and the reasons for final failures.
 
 Each slot is a Ray Train run. In one run with a rank per slot, a rank that dies would restart all, and one that stops
 early would leave the others waiting in ``report``. A run per adapter would cost a controller, a synchronization actor
@@ -57,16 +57,16 @@ class SlotContext:
     is_own_cluster: bool
 
     def is_complete(self, job: TrainingJob) -> bool:
-        """Whether the job's adapter on disk has the same data, settings and backbone weights."""
+        """Whether the adapter on disk was trained with the job's data, settings and backbone weights."""
         return job.is_complete(get_or_raise(self.backbone.fingerprint))
 
 
 class _LeanTrainer(DataParallelTrainer):
     """Ray's trainer without a process group and without useless helper processes.
 
-    Each helper is a separate Python process per slot. The data set manager has no data sets; the cleaner frees the
-    resources of a dead driver, which end with raydebm's cluster anyway. If Ray renames this hook, the helpers are back
-    and nothing else changes.
+    Each helper is a separate Python process per slot. The data set manager has no data sets to manage. The cleaner
+    frees the resources of a dead driver; raydebm's own cluster ends with the driver anyway. If Ray renames this hook,
+    the helpers are back and nothing else changes.
     """
 
     needless: frozenset[str] = frozenset()
@@ -84,7 +84,7 @@ def deal(jobs: Sequence[TrainingJob], num_slots: int) -> list[tuple[TrainingJob,
 def fit_all(
     jobs: Sequence[TrainingJob], context: SlotContext, *, num_slots: int, look: Callable[[], None]
 ) -> dict[str, str]:
-    """Train the jobs, each slot in a thread of this process; returns reasons of failures by adapter name.
+    """Train the jobs, each slot in a thread of this process; returns the reasons for failures by adapter.
 
     Args:
         look: function that is called twice a second while workers train.
@@ -103,8 +103,8 @@ def fit_all(
         except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
             ended.put(error)
 
-    # Daemons rather than an executor, whose threads Python joins at exit: after Ctrl-C or an unreadable backbone, a
-    # trainer still waits for a Ray that is gone.
+    # Daemon threads, because Python joins the threads of an executor at exit: after Ctrl-C or an unreadable backbone, a
+    # trainer would keep the process waiting for a Ray cluster that is gone.
     for number, slot in enumerate(slots):
         threading.Thread(target=work, args=(slot,), name=f"slot_{number}", daemon=True).start()
     failed: dict[str, str] = {}
@@ -126,10 +126,10 @@ def fit_all(
 
 
 def _fit_slot(slot: Sequence[TrainingJob], context: SlotContext, given_up: threading.Event) -> dict[str, str]:
-    """Train the slot's jobs; returns reasons of failures by adapter name.
+    """Train the slot's jobs; returns the reasons for failures by adapter name.
 
-    A run ends with the first adapter that fails after all its restarts, and another run trains the rest. Restarts count
-    per adapter: if a run used them up on several adapters, another run continues.
+    A run ends with the first adapter that fails after all its restarts, and another run trains the rest. Restarts are
+    limited per adapter, but counted per run: if several adapters used up a run's restarts, another run continues.
     """
     failed: dict[str, str] = {}
     waiting = list(slot)
@@ -176,7 +176,7 @@ def _fit(jobs: Sequence[TrainingJob], context: SlotContext) -> Refusal | None:
         ),
         run_config=ray.train.RunConfig(
             # A unique name: Ray Train would resume an earlier run of the same name, which may be another adapter's.
-            # Each adapter records the place of its last epoch itself.
+            # Each adapter itself records where the checkpoint of its last epoch is.
             name=f"slot-{secrets.token_hex(6)}",
             storage_path=first.run.uri(first.stage, PROGRESS),
             failure_config=ray.train.FailureConfig(  # type: ignore[call-arg]  # typed as of Ray Train v1

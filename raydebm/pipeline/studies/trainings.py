@@ -42,7 +42,7 @@ def train_several(
     test problems, the candidates and the folds are those of the recipe's own seed.
 
     Args:
-        shared: run of all trainings and the summary, with their problems, candidates and labels.
+        shared: run whose problems, candidates and labels all trainings use. The summary is written there.
         seeds: at least two seeds, or with folds at least one.
         folds: number of folds. Default: the recipe's own test problems.
         retry_failed: whether to repeat requests that failed in an earlier run.
@@ -105,7 +105,7 @@ def _pipeline(shared: Pipeline, fold: Fold | None, seed: int) -> Pipeline:
 
 
 def check_classes(fold_of: Mapping[str, int], labels: Iterable[Label]) -> None:
-    """Check that each fold has candidates of different worth, before training.
+    """Check before training that each fold has better and worse candidates.
 
     Args:
         fold_of: fold by problem id.

@@ -476,7 +476,7 @@ def details_of(record: DecisionRecord, beliefs: Sequence[Belief], suspended: str
 
 
 def guarantee_body(guarantee: Mapping[str, Any] | None, suspended: str | None) -> dict[str, Any] | None:
-    """A policy's guarantee with the reason of its suspension, if there are any."""
+    """A policy's guarantee with the reason for its suspension, if there are any."""
     if guarantee is None:
         return None
     told = {name: guarantee[name] for name in ("max_error", "confidence", "certified", "problems")}

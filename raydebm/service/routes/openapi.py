@@ -17,7 +17,7 @@ _MEANINGS = {
     401: "The API key is missing or wrong.",
     404: "Unknown model, task or policy.",
     413: "The body or a text in it is too long.",
-    422: "The text is not a problem of the task, or an abstention with `on_abstain: error`.",
+    422: "The text is not a problem of the task, or the decision is to abstain and `on_abstain` is `error`.",
     429: "The key is above its limits; `Retry-After` says when to come back.",
     500: "A fault of the service; the log has it under the request id.",
     503: "A part is unavailable, or too many requests are open; `Retry-After` says when to come back.",

@@ -242,7 +242,7 @@ class ClaimMonitor:
         return {name: (claim, self._watches[name]) for name, claim in self.claims.items()}
 
     def reasons(self) -> list[str]:
-        """Reasons of the suspensions; empty if there are none."""
+        """Reasons for the suspensions; empty if there are none."""
         suspensions = {name: suspension_of(watch) for name, watch in self._watches.items()}
         return [f"the guarantee of policy {name} is suspended: {why}" for name, why in suspensions.items() if why]
 

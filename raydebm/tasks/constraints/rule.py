@@ -28,7 +28,7 @@ FLOOR = 1e-6
 MAX_FINDINGS = 20
 """Maximum number of findings per constraint; the last one sums up the rest."""
 MAX_COUNTED = 100_000
-"""Maximum number of counted findings beyond the listed ones."""
+"""Maximum number of findings that are made and counted, of which ``MAX_FINDINGS`` are listed."""
 
 
 def refused_as_value_error(check: Callable[..., Any], *arguments: Any, **named: Any) -> None:
@@ -54,7 +54,7 @@ Expression = Annotated[str, checked_by(parse_expression)]
 
 
 class Strict(Documented):
-    """Base of what users write: unknown keys and converted types are refused."""
+    """Base of the models of users' files: unknown keys are refused, and types are not converted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -99,7 +99,7 @@ class Rule(Strict):
         raise NotImplementedError
 
     def finding(self, fault: Fault, share: float, **values: Any) -> Finding:
-        """Finding for a fault of one value among 1/share."""
+        """Finding for a fault of one value. ``share`` is 1 divided by the number of values."""
         cost = 1.0 if self.penalty == "fixed" else min(1.0, max(FLOOR, fault.severity))
         return Finding(penalty=max(FLOOR, cost * share), values=values | fault.values, message=fault.message)
 
@@ -119,8 +119,9 @@ class PlacedValue:
 class ValuesRule(Rule):
     """A rule about one or several values.
 
-    ``value`` alone: its result; a list counts as its items. With ``each``: for every item of that list, ``value`` read
-    on the item, so that an item without the value is noticed (a projection such as ``items[].price`` drops it).
+    Without ``each``, the values are the result of ``value``, or its items if it is a list. With ``each``, ``value`` is
+    evaluated on every item of that list, so that an item without the value is noticed (a projection such as
+    ``items[].price`` would drop it).
     """
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path", "value", "index", "count"})

@@ -65,7 +65,7 @@ class DeclaredTask:
     @property
     def defaults(self) -> TaskDefaults:
         """The definition's settings; answers do not compete if labels come from constraints."""
-        # Any answer without violations is right there, so many different answers can be.
+        # With such labels any answer without violations is right, so many different answers can be right.
         competing = not self.labels_by_constraints
         settings = self.definition.defaults.model_dump()
         return TaskDefaults(**settings, answers_compete=competing, feedback=self.definition.feedback)
@@ -144,7 +144,7 @@ class DeclaredTask:
         return self._problem_of({fields[0]: self._without_frame(text)}, "the text")
 
     def _without_frame(self, text: str) -> str:
-        """The field's own text, also if the whole prompt was typed."""
+        """The field's own text, even if the whole prompt was typed."""
         (field,) = self.definition.fields
         marker = "\0"
         before, _, after = fill(self.definition.prompt, {field: marker}).strip().partition(marker)
@@ -155,7 +155,7 @@ class DeclaredTask:
         return stripped
 
     def empty_operands(self, problems: Sequence[Problem]) -> Iterator[tuple[str, str, int]]:
-        """(constraint, expression, number of problems without a value) for expressions of rules on problems alone."""
+        """(constraint, expression, number of problems without a value) for expressions that read only the problem."""
         for rule in self.definition.rules:
             for text in rule.expressions():
                 if problem_fields(text) and not reads_answer(text):
@@ -183,7 +183,7 @@ class DeclaredTask:
     # ---- answers -----------------------------------------------------------------------------------------------
 
     def fields(self, problem: Problem, answer: Answer) -> Mapping[str, Any]:
-        """Leaves of an answer in JSON; none of another format."""
+        """Leaves of a JSON answer; empty if the output format is another one."""
         output = self.definition.output
         return leaves(answer, output.json_schema) if output.format == "json" else {}
 

@@ -104,11 +104,11 @@ class Program:
     function: str | None = None
     """Requested function. None for a program that reads stdin, or if the tests name the function."""
     head: str = ""
-    """Source that the program may continue or rely on. If empty, the names imported by the official grader."""
+    """Source that the program may continue or rely on. If empty, the imports of the official grader are provided."""
 
 
 def behaviour_of(program: Program, tests: Sequence[PublicTest], *, sandbox: Sandbox, limits: Limits) -> Behaviour:
-    """Run an untrusted program on every public input, which all call a function or all use stdin.
+    """Run an untrusted program on all public inputs. Either all of them call a function, or all use stdin.
 
     No test is run after one that had to be stopped; the remaining ones count as failed.
     """
@@ -128,7 +128,7 @@ class _NotLoadedError(Exception):
 
 
 class _Run:
-    """One program, test after test. Programs on stdin get a new process per test, functions are loaded once."""
+    """One program, test after test. Programs that read stdin get a new process per test; functions are loaded once."""
 
     def __init__(self, program: Program, sandbox: Sandbox, limits: Limits) -> None:
         self._program, self._sandbox, self._limits = program, sandbox, limits
@@ -193,7 +193,7 @@ class _NotPlainResultError(Exception):
 
 
 def _canonical(value: Any) -> str:
-    """Canonical text of values that a test treats as equal: ``4`` and ``4.0``, sets in any order, last digits."""
+    """Text shared by values that a test treats as equal: ``4`` and ``4.0``, floats to 9 digits, sets in any order."""
     if isinstance(value, Opaque):
         raise _NotPlainResultError(_clipped_text(value.name))
     if isinstance(value, bool | int):

@@ -172,7 +172,7 @@ _ENDS = frozenset(
     | {"input format", "output format", "warning", "see also", "subtask"}
 )
 _PROSE = re.compile(r"(?:[A-Za-z(][\w'$\\{}()-]*[,.:;]? ){4}")
-"""Five words in a row: text after an output without its own heading explains it."""
+"""Prose, recognised by four words in a row. After an output it is an explanation without a heading of its own."""
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\w*\s*$")
 _BAR = re.compile(r"-{3,}\s*[A-Z][a-z ]{2,30}-{3,}")
 """A heading with text after it on the same line."""
@@ -183,7 +183,7 @@ _ANY_ANSWER = re.compile(
     r"(?:answers?|solutions?|outputs?|ways)\b[^.?\n]{0,50}\bany\b",
     re.IGNORECASE,
 )
-"""Bounded repetitions only, for linear time."""
+"""Repetitions are bounded or cannot overlap, for linear time."""
 
 
 def samples_in(statement: str) -> Iterator[tuple[str, str]]:

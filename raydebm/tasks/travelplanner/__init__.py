@@ -1,8 +1,8 @@
 """TravelPlanner, sole-planning: an itinerary for a query from listed reference information (paper 4.1).
 
 Every check uses the reference information in the problem, so it needs no gold. Problems without it are checked against
-the benchmark's database if the environment names its folder (``RAYDEBM_TRAVELPLANNER_DB``); without both, only the plan
-itself is checked, and there is no label.
+the benchmark's database if the environment names its folder (``RAYDEBM_TRAVELPLANNER_DB``); without either, only the
+plan itself is checked, and there is no label.
 
 A label is the violation score: the mean of eight dimensions in [0, 1] (``dimensions``), 0 being best. Its verdict is
 ``correct`` exactly when the score is 0 (the paper's pass@1 at threshold 0). Pairs are made from the scores: the best
@@ -79,7 +79,7 @@ class TravelPlanner(FileTask):
         return super().messages(problem)
 
     def problem_from_text(self, text: str) -> Problem:
-        """The problem of the benchmark's row as a JSON object."""
+        """Parse a row of the benchmark, written as a JSON object."""
         return problem_of_text(text)
 
     def parse(self, problem: Problem, text: str) -> list[dict[str, Any]] | None:
@@ -90,7 +90,7 @@ class TravelPlanner(FileTask):
         return render_plan(answer)
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
-        """Key of plans with the same things in the same places, ignoring blanks, empty marks and last semicolons."""
+        """Key of plans with equal entries, ignoring spaces, placeholders such as "-", and trailing semicolons."""
         days = [{name: _key_part(name, day[name]) for name in ("day", *PLAN_FIELDS) if name in day} for day in answer]
         return canonical_json(days)
 

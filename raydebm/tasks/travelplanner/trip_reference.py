@@ -1,7 +1,7 @@
 """Reference information: the database's rows for one trip, given with the question (sole-planning mode).
 
 In:   the benchmark's own form (a list of {"Description", "Content"}, also as text; contents are tables of fixed width),
-      or what a problem's data has.
+      or the rows saved in a problem's data.
 Out:  a TripReference: rows for a Catalogue, for prompts, and for a problem's data.
 Independent of: plans, queries.
 
