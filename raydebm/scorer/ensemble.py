@@ -25,9 +25,10 @@ from raydebm.errors import CheckpointError, ScoringError
 from raydebm.scorer.checkpoint import StoredAdapter, read_ensemble, write_ensemble
 from raydebm.scorer.checkpoint_records import EnsembleRecord
 from raydebm.scorer.model.backbone import Backbone, Weights, load_backbone
-from raydebm.scorer.model.batching import EncodedText, MicroBatch, TextEncoder, micro_batches
+from raydebm.scorer.model.batching import EncodedText, TextEncoder
 from raydebm.scorer.model.head import EnergyHead, pooled
 from raydebm.scorer.model.lora import PEFT_PREFIX, low_rank_updates, merged_copy
+from raydebm.scorer.model.prefix import Prefixes, Reading, readings, shares_prefixes
 from raydebm.scorer.model.trunk import Trunk, lowest_adapted
 from raydebm.scorer.texts import TextEnergies
 
@@ -46,7 +47,8 @@ class MergedEngine:
     """One copy of the encoder's structure per adapter with the adapter merged in.
 
     Only adapted matrices are copied; embeddings, norms and the rest are the backbone's own. Texts run in micro-batches
-    of similar length. Blocks below the lowest adapted one run once for all adapters.
+    of similar length. Blocks below the lowest adapted one run once for all adapters, and a decoder reads a prefix that
+    texts share, such as their problem, once per adapter.
     """
 
     def __init__(self, backbone: Backbone, adapters: Sequence[StoredAdapter], *, micro_batch_tokens: int) -> None:
@@ -61,6 +63,9 @@ class MergedEngine:
             head = head_of(adapter, hidden_size=backbone.hidden_size).to(backbone.device)
             self._members.append((merged_copy(backbone.encoder, updates, where=where), head, adapter.record.pooling))
         adapted = (name.removeprefix(PEFT_PREFIX) for adapter in adapters for name in adapter.lora)
+        self._shares_prefixes = shares_prefixes(backbone.encoder.config) and all(
+            pooling != "cls" for *_, pooling in self._members
+        )
         self._trunk = Trunk([encoder for encoder, *_ in self._members], lowest_adapted(backbone.encoder, adapted))
 
     @torch.inference_mode()
@@ -84,20 +89,35 @@ class MergedEngine:
     def _batches(
         self, ids: Sequence[Sequence[int]], members: Sequence[int]
     ) -> Iterator[tuple[list[int], list[Tensor]]]:
-        """Per micro-batch: the indices of its texts, and the input of each adapter's head, shape (B, D), on the
-        device."""
-        batches = micro_batches(ids, max_tokens=self._micro_batch_tokens, pad_id=self._pad_id, device=self._device.type)
-        for batch in batches:
-            yield list(batch.positions), self._read(batch.to(self._device), members)
+        """Per reading: the indices of its texts, and the input of each adapter's head, shape (B, D), on the device."""
+        plan = readings(
+            ids,
+            max_tokens=self._micro_batch_tokens,
+            pad_id=self._pad_id,
+            device=self._device.type,
+            shares=self._shares_prefixes,
+        )
+        for reading in plan:
+            self._trunk.forget()
+            yield reading.positions, [self._features(index, reading) for index in members]
 
-    def _read(self, batch: MicroBatch, members: Sequence[int]) -> list[Tensor]:
-        self._trunk.forget()
+    def _features(self, member: int, reading: Reading) -> Tensor:
+        encoder, _, pooling = self._members[member]
+        self._trunk.turn_to(0)
+        prefixes = None if reading.prefixes is None else Prefixes(encoder, reading.prefixes.to(self._device))
+        owners_B = torch.tensor(reading.owners, device=self._device)
         features: list[Tensor] = []
-        for encoder, _, pooling in (self._members[index] for index in members):
-            states_BTD = encoder(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
-            # A copy: a view would keep the states of all tokens until the last adapter has run.
-            features.append(pooled(states_BTD, batch.mask, pooling=pooling).clone())
-        return features
+        for number, batch in enumerate(reading.batches, start=1):
+            self._trunk.turn_to(number)
+            batch = batch.to(self._device)
+            if prefixes is None:
+                states_BTD = encoder(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
+                # A copy: a view would keep the states of all tokens until the last adapter has run.
+                features.append(pooled(states_BTD, batch.mask, pooling=pooling).clone())
+            else:
+                own_B, owners_B = owners_B.tensor_split([len(batch.ids)])
+                features.append(prefixes.features(batch, own_B, pooling=pooling))
+        return torch.cat(features)
 
 
 def head_of(adapter: StoredAdapter, *, hidden_size: int) -> EnergyHead:

@@ -44,6 +44,37 @@ def tiny_backbone(folder: Path) -> Path:
     return folder
 
 
+def random_member(backbone: Any, name: str, layers: Any, *, ids: Any, pooling: str) -> Any:
+    """(what a checkpoint holds of an adapter with random weights, its energies of the token ids by PEFT)"""
+    import torch
+    from peft import get_peft_model_state_dict
+
+    from raydebm.config import AdapterConfig
+    from raydebm.scorer.checkpoint import StoredAdapter
+    from raydebm.scorer.checkpoint_records import AdapterRecord
+    from raydebm.scorer.model.batching import pad
+    from raydebm.scorer.model.head import EnergyHead, pooled
+    from raydebm.scorer.model.lora import attach, lora_config
+
+    adapter = AdapterConfig(name=name, rank=2, alpha=4, targets=("Wqkv",), layers=layers)
+    model = attach(backbone.encoder, lora_config(adapter, backbone.encoder)).eval()
+    head = EnergyHead(backbone.hidden_size).eval()
+    with torch.no_grad():
+        for key, weights in [*model.named_parameters(), *head.named_parameters()]:
+            if "lora_B" in key or key.startswith("out"):
+                weights.normal_(std=0.3)
+        batch = pad(ids, positions=range(len(ids)), pad_id=0)
+        states = model(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
+        energies = head(pooled(states, batch.mask, pooling=pooling))
+    stored = StoredAdapter(
+        record=AdapterRecord.model_construct(adapter=adapter, pooling=pooling),
+        peft_config={"r": 2, "lora_alpha": 4},
+        lora=get_peft_model_state_dict(model, save_embedding_layers=False),
+        head=head.state_dict(),
+    )
+    return stored, energies
+
+
 def groups_of(first: int, count: int) -> list[TrainingGroup]:
     """Problems whose good candidate says "right" and whose bad ones say "wrong"; two pairs each."""
     groups = []

@@ -7,7 +7,7 @@ Out:  ``<run>/<stage>/energies.parquet``, one row per candidate, in their order.
 
 Candidates are read in windows of whole problems, which bounds memory: of a candidate only its energies stay. Equal
 texts of a problem in a window are scored once. Texts are sorted by length within a window, longest first, so that
-batches need little padding and no long batch is last.
+batches need little padding and no long batch is last; for a decoder that reads a problem once, problem by problem.
 """
 
 import contextlib
@@ -206,6 +206,8 @@ class _Source:
     checkpoint: str
     weights: Any
     """Reference to the backbone's weights."""
+    shares_prefixes: bool
+    """Whether a problem is read once for the candidates of a batch."""
     dtype: str
     device: str
     share: WorkerShare
@@ -221,13 +223,15 @@ def _read(checkpoint: str, recipe: Recipe, dtype: str) -> _Source:
     share = share_of(recipe.ray, cluster_nodes(), device=recipe.scorer.device)
     device = "cpu" if share.gpus == 0 and recipe.scorer.device == "auto" else recipe.scorer.device
     weights, read = cast("Any", _read_weights).remote(checkpoint, dtype, device)
-    trained_on, chosen = get_or_raise(read)
+    trained_on, chosen, shares = get_or_raise(read)
     if trained_on != recipe.scorer.reasoning:
         raise CheckpointError(
             f"{checkpoint} was trained with scorer.reasoning {trained_on!r}, and the recipe says "
             f"{recipe.scorer.reasoning!r}; set the recipe's to {trained_on!r}, or train again"
         )
-    return _Source(checkpoint=checkpoint, weights=weights, dtype=chosen, device=device, share=share)
+    return _Source(
+        checkpoint=checkpoint, weights=weights, shares_prefixes=shares, dtype=chosen, device=device, share=share
+    )
 
 
 def _scored(
@@ -240,6 +244,8 @@ def _scored(
         num_texts: approximate number of texts.
     """
     share = source.share
+    if source.shares_prefixes:
+        windows = map(by_problem, windows)
     num_workers = workers_for(num_texts, per_worker=TEXTS_PER_WORKER, share=share, config=recipe.ray)
     batch_size = min(BATCH_SIZE, math.ceil(num_texts / (num_workers * BATCHES_PER_WORKER)))
     # The reference is in a list, so that Ray does not resolve it.
@@ -254,6 +260,14 @@ def _scored(
         for table in _tables(windows, size=slice_rows(num_texts, at_least=batch_size)):
             spool.add(table)
         yield from _on_gpus(spool, setup | {"batch_size": batch_size}, share, num_workers=num_workers)
+
+
+def by_problem(texts: Sequence[Row]) -> list[Row]:
+    """Texts of a problem and set of adapters one after the other, in the order of their first ones."""
+    first: dict[tuple[Any, str], int] = {}
+    for place, text in enumerate(texts):
+        first.setdefault((text["members"], text["prompt"]), place)
+    return sorted(texts, key=lambda text: first[text["members"], text["prompt"]])
 
 
 def _tables(windows: Iterator[list[Row]], *, size: int) -> Iterator[pa.Table]:
@@ -281,19 +295,20 @@ def _on_gpus(spool: Spool, setup: Mapping[str, Any], share: WorkerShare, *, num_
 
 
 @ray.remote(num_cpus=0.1, num_returns=2)
-def _read_weights(checkpoint: str, dtype: str, device: str) -> tuple[dict[str, Any], tuple[Reasoning, str]]:
-    """The backbone's weights for the object store, the scorer's reasoning mode, and the dtype: on CPUs one for all
-    scorers, so that they do not choose differently."""
+def _read_weights(checkpoint: str, dtype: str, device: str) -> tuple[dict[str, Any], tuple[Reasoning, str, bool]]:
+    """The backbone's weights for the object store, the scorer's reasoning mode, the dtype (on CPUs one for all scorers,
+    so that they do not choose differently), and whether the backbone reads common prefixes once."""
     from raydebm.scorer.checkpoint import read_ensemble
     from raydebm.scorer.ensemble import backbone_for
-    from raydebm.scorer.model.backbone import frozen_weights
+    from raydebm.scorer.model.backbone import backbone_config, frozen_weights
+    from raydebm.scorer.model.prefix import shares_prefixes
 
     with local_copy(checkpoint) as folder:
         record, _ = read_ensemble(folder)
     weights = frozen_weights(record.backbone)
     if dtype == "auto" and device == "cpu":
         dtype = backbone_for(record, weights=weights, device=device).dtype
-    return weights, (record.reasoning, dtype)
+    return weights, (record.reasoning, dtype, shares_prefixes(backbone_config(record.backbone)))
 
 
 class ScoreBatch:

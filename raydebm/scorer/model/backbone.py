@@ -138,6 +138,11 @@ def frozen_weights(name: str) -> dict[str, NDArray[Any]]:
     return {key: tensor.detach().cpu().contiguous().numpy() for key, tensor in encoder.state_dict().items()}
 
 
+def backbone_config(name: str) -> Any:
+    """The encoder's configuration. Raises CheckpointError if it cannot be read."""
+    return _source(name).config()
+
+
 def load_backbone(name: str, *, weights: Weights | None = None, device: str = "auto", dtype: str = "auto") -> Backbone:
     """Load the frozen encoder, or map given weights.
 

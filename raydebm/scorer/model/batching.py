@@ -194,12 +194,15 @@ def cut_middle(ids: Sequence[int], length: int) -> list[int]:
     return [*ids[:first], *ids[len(ids) - (length - first) :]]
 
 
-def plan_micro_batches(lengths: Sequence[int], *, max_tokens: int, device: str = "cpu") -> list[list[int]]:
+def plan_micro_batches(
+    lengths: Sequence[int], *, max_tokens: int, device: str = "cpu", max_texts: int | None = None
+) -> list[list[int]]:
     """Positions grouped by similar length, longest first, at most ``max_tokens`` padded tokens per group.
 
     A text longer than ``max_tokens`` has its own group.
 
     Args:
+        max_texts: texts of a group, if limited.
         device: type of the device that reads the texts, which sets the smallest group (``MIN_TOKENS``).
     """
     min_tokens = MIN_TOKENS.get(device, MIN_TOKENS["cuda"])
@@ -208,7 +211,7 @@ def plan_micro_batches(lengths: Sequence[int], *, max_tokens: int, device: str =
     longest = 0
     for position in order:
         size = longest * len(groups[-1]) if groups else 0
-        is_full = size + longest > max_tokens
+        is_full = size + longest > max_tokens or (groups and len(groups[-1]) == max_texts)
         is_shorter = size >= min_tokens and lengths[position] < MIN_FILL * longest
         if not groups or is_full or is_shorter:
             groups.append([])
@@ -230,12 +233,14 @@ def pad(ids: Sequence[Sequence[int]], *, positions: Sequence[int], pad_id: int) 
 
 
 def micro_batches(
-    ids: Sequence[Sequence[int]], *, max_tokens: int, pad_id: int, device: str = "cpu"
+    ids: Sequence[Sequence[int]], *, max_tokens: int, pad_id: int, device: str = "cpu", max_texts: int | None = None
 ) -> list[MicroBatch]:
     """Cut a list of texts into padded micro-batches on the CPU, which contain every position once.
 
     Args:
         device: type of the device that will read them.
+        max_texts: texts of a micro-batch, if limited.
     """
-    plan = plan_micro_batches([len(tokens) for tokens in ids], max_tokens=max_tokens, device=device)
+    lengths = [len(tokens) for tokens in ids]
+    plan = plan_micro_batches(lengths, max_tokens=max_tokens, device=device, max_texts=max_texts)
     return [pad(ids, positions=positions, pad_id=pad_id) for positions in plan]

@@ -1,7 +1,8 @@
 """The blocks below the lowest adapted one, computed once for all adapters of an ensemble.
 
 Each adapter has a copy of one frozen encoder, and the copies differ from their lowest adapted block upwards. Below it
-they compute the same states, so the first copy stores its output there, and the others reuse it.
+they compute the same states, so the first copy stores its output there for each batch, and the others reuse it. Their
+keys and values of a prefix are needed by the first copy alone.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,28 +28,34 @@ class Trunk:
 
     def __init__(self, encoders: Sequence[nn.Module], num_blocks: int) -> None:
         """Share the lowest ``num_blocks`` blocks, which must compute the same in all encoders."""
-        self._num_blocks = num_blocks
-        self._output: Any = None
+        self._outputs: dict[int, Any] = {}
+        self._batch = 0
         for encoder in encoders:
             _, blocks = block_list(encoder)
             for number in range(num_blocks):
                 blocks[number] = _SharedBlock(blocks[number], self, is_last=number == num_blocks - 1)
 
     def forget(self) -> None:
-        """Drop the stored output, before other texts."""
-        self._output = None
+        """Drop the stored outputs, before other texts."""
+        self._outputs.clear()
+
+    def turn_to(self, batch: int) -> None:
+        """Choose which of several batches the encoders read next."""
+        self._batch = batch
 
     def run(self, block: nn.Module, is_last: bool, states: Any, *arguments: Any, **options: Any) -> Any:
         """The block's output. Once the trunk's output is known: the stored output for the last block, the input for
         others."""
-        if self._output is None:
+        stored = self._outputs.get(self._batch)
+        if stored is None:
             output = block(states, *arguments, **options)
-            self._output = output if is_last else None
+            if is_last:
+                self._outputs[self._batch] = output
             return output
         if is_last:
-            return self._output
+            return stored
         # In some families blocks return a tuple, states first.
-        return (states, *self._output[1:]) if isinstance(self._output, tuple) else states
+        return (states, *stored[1:]) if isinstance(stored, tuple) else states
 
 
 class _SharedBlock(nn.Module):

@@ -6,7 +6,7 @@ import pytest
 from scorer_parts import recipe_for
 
 from raydebm.errors import CheckpointError, ScoringError
-from raydebm.pipeline.ray.score import ScoringInput, in_windows, score
+from raydebm.pipeline.ray.score import ScoringInput, by_problem, in_windows, score
 from raydebm.records import Candidate, Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.tables import EnergyRow, KnownEnergies
@@ -66,6 +66,13 @@ def test_a_window_ends_with_the_problem_in_which_it_is_full(monkeypatch):
     windows = [[place for place, _ in window] for window in in_windows(enumerate(candidates))]
 
     assert windows == [[0, 1, 2, 3, 4], [5, 6, 7], [8]]
+
+
+def test_a_problems_texts_follow_each_other_for_a_decoder():
+    texts = ["abT", "cdT", "aeT", "cfF", "agF", "chF"]
+    rows = [dict(zip(("prompt", "text", "members"), text, strict=True)) for text in texts]
+
+    assert "".join(row["text"] for row in by_problem(rows)) == "bedfhg"
 
 
 def stored(run, candidates):

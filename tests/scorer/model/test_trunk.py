@@ -2,44 +2,17 @@
 
 import pytest
 import torch
-from peft import get_peft_model_state_dict
+from scorer_parts import random_member
 
-from raydebm.config import AdapterConfig
-from raydebm.scorer.checkpoint import StoredAdapter
-from raydebm.scorer.checkpoint_records import AdapterRecord
 from raydebm.scorer.ensemble import MergedEngine
-from raydebm.scorer.model.batching import pad
 from raydebm.scorer.model.blocks import block_list
-from raydebm.scorer.model.head import EnergyHead, pooled
-from raydebm.scorer.model.lora import attach, lora_config
 from raydebm.scorer.model.trunk import lowest_adapted
 
 IDS = [(1, 10, 11, 12, 2), (1, 20, 21, 2), (1, 30, 31, 32, 33, 34, 35, 2)]
 
 
-def pooling_of(backbone):
-    return "last" if backbone.is_decoder else "cls"
-
-
 def member(backbone, name, layers):
-    """(what a checkpoint holds of an adapter with random weights, its energies of IDS by PEFT)"""
-    adapter = AdapterConfig(name=name, rank=2, alpha=4, targets=("Wqkv",), layers=layers)
-    model = attach(backbone.encoder, lora_config(adapter, backbone.encoder)).eval()
-    head = EnergyHead(backbone.hidden_size).eval()
-    with torch.no_grad():
-        for key, weights in [*model.named_parameters(), *head.named_parameters()]:
-            if "lora_B" in key or key.startswith("out"):
-                weights.normal_(std=0.3)
-        batch = pad(IDS, positions=range(len(IDS)), pad_id=0)
-        states = model(input_ids=batch.ids, attention_mask=batch.mask).last_hidden_state
-        energies = head(pooled(states, batch.mask, pooling=pooling_of(backbone)))
-    stored = StoredAdapter(
-        record=AdapterRecord.model_construct(adapter=adapter, pooling=pooling_of(backbone)),
-        peft_config={"r": 2, "lora_alpha": 4},
-        lora=get_peft_model_state_dict(model, save_embedding_layers=False),
-        head=head.state_dict(),
-    )
-    return stored, energies
+    return random_member(backbone, name, layers, ids=IDS, pooling="last" if backbone.is_decoder else "cls")
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
