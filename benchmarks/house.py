@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 45_730,
-    "modules": 267,
-    "test lines": 35_850,
+    "source lines": 45_940,
+    "modules": 268,
+    "test lines": 35_980,
     "benchmark lines": 2_450,
     "client lines": 410,
     "document lines outside docs/log": 5_770,
-    "tracked bytes": 15_300_000,
+    "tracked bytes": 15_320_000,
     "recipe keys": 164,
     "service arguments": 28,
     "commands": 16,
