@@ -262,6 +262,25 @@ def test_a_rare_kind_of_field_counts_in_the_skill_over_all_kinds_alone():
     assert model.kinds.keys() == {"total"}
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0)], ids=["selected first", "selected last"])
+def test_a_value_that_another_answer_makes_wrong_has_the_verdict_of_the_selected_answer(order):
+    """Two plans have dinner at x; the one that two of three candidates give had lunch elsewhere, the other at x."""
+    pools = []
+    for number in range(12):
+        plans = [{"lunch": "y", "dinner": "x"}, {"lunch": "y", "dinner": "x"}, {"lunch": "x", "dinner": "x"}]
+        candidates = [scored(f"{number}-{place}", plan) for place, plan in enumerate(plans)]
+        verdicts = [{"lunch": True, "dinner": place < 2} for place in range(3)]
+        worth = np.array([1.0, 1.0, 0.0])[list(order)]
+        pools.append(
+            Labelled(str(number), [candidates[each] for each in order], worth, [verdicts[each] for each in order])
+        )
+
+    fields = fit_policy(table_of(pools), base=Policy(max_passes=1), config=DecisionConfig()).fields
+
+    assert fields.paths.count("dinner") == 12
+    assert fields.right.tolist() == [1.0] * 24
+
+
 def test_the_certified_threshold_is_the_policy_s_and_keeps_the_error(fitted):
     policy = fitted.policy
     shown, losses = fitted.fields.losses(policy.tau_field)

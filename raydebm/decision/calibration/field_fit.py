@@ -221,7 +221,7 @@ def _rows(table: PoolTable, crossfit: CrossFit, posteriors: Sequence[Posterior],
         author_share.append(wide)
         owner += [place] * len(pool.values)
         kind += kind_of_path[pool.path_of_row].tolist()
-        right.append(_verdicts(pool, table, labelled))
+        right.append(_verdicts(pool, table, labelled, given[place]))
         for row in labelled:
             for path, is_right in table.field_verdicts[row].items():
                 cell = (place, table.author_of_row[row], of_kind.get(kind_of_field(path), 0))
@@ -279,15 +279,25 @@ def _kinds(pools: Sequence[FieldEvidence | None]) -> list[str]:
     return ["", *(kind for kind, count in counts.most_common(MAX_KINDS) if count >= MIN_PROBLEMS)]
 
 
-def _verdicts(pool: FieldEvidence, table: PoolTable, labelled: Sequence[int]) -> Floats:
-    """Whether each value is right, shape (R,). NaN if none of the labelled rows has the value."""
-    right = np.full(len(pool.values), math.nan)
+def _verdicts(pool: FieldEvidence, table: PoolTable, labelled: Sequence[int], selected: int | None) -> Floats:
+    """Verdict on each value, shape (R,): the selected answer's on its own values, else the share of the labelled
+    candidates with the value in which it is right. NaN without any.
+
+    One value may be right in one answer and wrong in another: a restaurant is wrong in a plan that visits it twice.
+    """
+    right, count, own = np.zeros(len(pool.values)), np.zeros(len(pool.values)), None
     for row in labelled:
         verdicts, answer = table.field_verdicts[row], pool.answer_of.get(table.candidates[row].report.answer or "")
         if answer is not None:
             # A field that neither the answer nor the reference answer has is rightly missing.
-            right[pool.rows[:, answer]] = [verdicts.get(path, True) for path in pool.paths]
-    return right
+            verdict = np.array([verdicts.get(path, True) for path in pool.paths], dtype=np.float64)
+            right[pool.rows[:, answer]] += verdict
+            count[pool.rows[:, answer]] += 1
+            own = verdict if answer == selected else own
+    share: Floats = np.divide(right, count, out=np.full(len(right), math.nan), where=count > 0)
+    if own is not None:
+        share[pool.rows[:, selected]] = own
+    return share
 
 
 def _proven(table: PoolTable, selected: Ints) -> Bools:
