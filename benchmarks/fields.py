@@ -30,6 +30,8 @@ from raydebm.tasks import task_of
 Places = NDArray[np.intp]
 ERRORS = (0.01, 0.02, 0.05, 0.1)
 BINS = 15
+AIM = 0.03
+"""ECE"""
 
 
 def labelled(run: RunDir, *, proofs: bool, energies: bool = False) -> PoolTable:
@@ -71,6 +73,20 @@ def brier(confidence: Floats, right: Floats) -> float:
 FIGURES: Mapping[str, Callable[[Floats, Floats], float]] = {"AUROC": auroc, "ECE": ece, "Brier score": brier}
 
 
+def chance(fit: FieldFit, *, draws: int = 2000) -> str:
+    """ECE of predictions that are exactly calibrated, from outcomes drawn with the predicted confidences: mean, 95th
+    percentile and how often the aim is met; for independent fields, and where one random number decides all fields of a
+    problem."""
+    rng, owner = np.random.default_rng(0), np.unique(fit.owner, return_inverse=True)[1]
+    cells = []
+    for decided_by in (np.arange(len(fit.owner)), owner):
+        drawn = (rng.random(decided_by.max() + 1)[decided_by] < fit.confidence for _ in range(draws))
+        eces = [ece(fit.confidence, right.astype(np.float64)) for right in drawn]
+        met = np.mean(np.array(eces) <= AIM)
+        cells.append(f"{np.mean(eces):.3f}, {np.quantile(eces, 0.95):.3f}, {met:.0%}")
+    return " | ".join(cells)
+
+
 def of_problems(fit: FieldFit, chosen: Places) -> FieldFit:
     """The predictions for some of the problems."""
     inside = np.isin(fit.owner, chosen)
@@ -109,7 +125,8 @@ def main() -> None:
     places = [np.flatnonzero(fit.owner == problem) for problem in np.unique(fit.owner)]
     drawn = np.random.default_rng(0).integers(0, len(places), (2000, len(places)))
     samples = [np.concatenate([places[problem] for problem in row]) for row in drawn]
-    print(f"{len(places)} problems, {len(fit.right)} fields, {fit.right.mean():.1%} right; ", end="")
+    figures = f"{fit.right.mean():.1%} right, {fit.confidence.mean():.1%} expected"
+    print(f"{len(places)} problems, {len(fit.right)} fields, {figures}; ", end="")
     whole = (fitted.worth > 1 - 1e-9).astype(np.float64)  # a violation score of 0
     print(f"selected answers: {whole.mean():.1%} right, AUROC {auroc(fitted.confidence, whole):.3f}\n")
     print("| probability of a field | AUROC | ECE | Brier score |\n|---|---:|---:|---:|")
@@ -121,6 +138,8 @@ def main() -> None:
             low, high = np.nanquantile([figure(confidence[own], fit.right[own]) for own in samples], [0.025, 0.975])
             cells.append(f"{figure(confidence, fit.right):.3f} [{low:.3f}, {high:.3f}]")
         print(f"| {name} | {' | '.join(cells)} |")
+    print("\n| ECE of the field's | calibrated, independent fields | calibrated, one number per problem |")
+    print(f"|---:|---:|---:|\n| {ece(fit.confidence, fit.right):.3f} | {chance(fit)} |")
     print("\n| error at most | certified | shown, % of the fields | wrong among them |\n|---:|---|---:|---:|")
     for error in ERRORS:
         tau = fit.certify(error, 0.9).tau
