@@ -21,12 +21,12 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 45_940,
+    "source lines": 45_950,
     "modules": 268,
-    "test lines": 35_980,
-    "benchmark lines": 2_450,
+    "test lines": 35_990,
+    "benchmark lines": 2_460,
     "client lines": 410,
-    "document lines outside docs/log": 5_770,
+    "document lines outside docs/log": 5_780,
     "tracked bytes": 15_320_000,
     "recipe keys": 164,
     "service arguments": 28,
