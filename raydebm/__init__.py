@@ -4,7 +4,7 @@ The public names below are imported on first use: importing this package loads n
 
     best_of         decide about given answers, in this process
     load_recipe     read and check a recipe
-    Pipeline        bring a run of a recipe to a stage
+    Pipeline        make the stages of a run
     EnsembleScorer  energies of texts from a trained ensemble
     get_task        a task by name; Task and Constraint are the parts of a new one
 

@@ -52,7 +52,7 @@ def asked_of(
     ] = None,
     max_field_error: Annotated[
         float | None,
-        typer.Option(help="Largest share of wrong fields to guarantee, among those of structured answers not flagged."),
+        typer.Option(help="Largest share of wrong fields to guarantee, among unflagged fields of structured answers."),
     ] = None,
 ) -> Asked:
     """Recipe of a command line, with the guarantee of its options."""
@@ -77,7 +77,7 @@ def reported_outcomes(
     since: SinceOption = None,
     until: UntilOption = None,
 ) -> ReportedOutcomes | None:
-    """Reports of ``--from-decisions`` and its companions, which need it. None without it: labels are used."""
+    """Reported outcomes to use in place of labels, selected by the options. None without ``--from-decisions``."""
     if from_decisions is not None:
         where = decision_filter(since=since, until=until)
         reporters = tuple(by) if by else None
@@ -120,8 +120,8 @@ def calibrate(
 
 def _leave_alone(run: "RunDir") -> NoReturn:
     console.print(
-        f"Nothing is certified, so {run.uri('calibration', 'policy.json')} is as it was; --force writes a policy that "
-        "gives out proven answers alone.",
+        f"Nothing is certified, so {run.uri('calibration', 'policy.json')} is unchanged; --force writes a policy that "
+        "returns only proven answers.",
         soft_wrap=True,
     )
     raise typer.Exit(1)
@@ -141,9 +141,9 @@ def show_calibrated(policy: "Policy", fit: dict[str, Any] | None) -> None:
         if policy.guarantee is not None and policy.guarantee["certified"]:
             guarantee = f"it guarantees an error of at most {policy.guarantee['max_error']:g}"
         console.print(
-            f"These are the settings of policy {version}, another file that took its place after the "
-            f"calibration; {guarantee}. What follows was found for the calibrated policy{name}, and does not "
-            "hold for the one in force. Remove calibration/manifest.json to calibrate again.",
+            f"These are the settings of policy {version}: policy.json was replaced after the calibration; {guarantee}. "
+            f"What follows was found for the calibrated policy{name}, and does not hold for the one in force. "
+            "Remove calibration/manifest.json to calibrate again.",
             soft_wrap=True,
         )
     show_guarantee(fit)

@@ -1,7 +1,7 @@
 """Settings of the triage rule (paper Eq. 1, Eq. 3 and Algorithm 1), which ``rules`` applies.
 
-The paper defines the gate twice. Its equation (Eq. 3) compares sigma of the selected candidate and abstains at once if
-it is extreme. Its algorithm compares the mean sigma over the pool and always samples again before it abstains.
+The paper defines the gate twice. Its equation (Eq. 3) tests sigma of the selected candidate and abstains at once if it
+is extreme. Its algorithm tests the mean sigma over the pool and always samples again before it abstains.
 ``signal`` chooses the gate:
 
 - ``selected``: sigma of the selected candidate, in the algorithm's order of steps (below);
@@ -52,7 +52,7 @@ from raydebm.tasks.base import TaskDefaults
 LIMITS = ("budget", "deadline_ms", "max_usd")
 """Fields that limit the sampling of one request."""
 FITTED = {"posterior", "prices", "guarantee", "tau_settled", "fields", "field_guarantee"}
-"""Fields that are set by calibration only."""
+"""Fields that no recipe section and no request sets: results of calibration, and the generators' prices."""
 
 
 def _read(value: Any) -> Any:

@@ -284,7 +284,10 @@ class PoolTable:
         return replace(self, correct=np.where(self.any(known)[self.pool_of_row], best, self.correct))
 
     def lowest_share(self, share: float) -> Bools:
-        """Whether the violation score is in the lowest share of the pool's, at least one, ties included. Shape (R,)."""
+        """Whether a row is in the given share of its pool with the lowest violation scores, shape (R,).
+
+        The share is at least one row, and rows that tie with its last one are included.
+        """
         known = np.flatnonzero(~np.isnan(self.violation))
         ordered = known[np.lexsort((self.violation[known], self.pool_of_row[known]))]
         counts = np.bincount(self.pool_of_row[known], minlength=self.num_pools)

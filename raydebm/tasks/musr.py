@@ -93,7 +93,7 @@ class Musr(ReferenceTask):
     def parse(self, problem: Problem, text: str) -> str | None:
         """Number of the selected choice; None if the completion selects none, or two.
 
-        These are searched in this order, each from the end of the text: ``#### 2`` with nothing after it;
+        These are looked for in this order, each from the end of the text: ``#### 2`` with nothing after it;
         ``{"answer": ...}`` and boxes; "the answer is ..." or a last line that begins with ``####``; the last line. A
         choice is named by its number, its letter or its text. A last line in free words must name a single choice, or
         conclude with one.

@@ -29,7 +29,7 @@ class PaperData:
     source: str | None = None
     """Source for ``Task.load``. Default: the task's own."""
     whole: str | None = None
-    """Source split that both are chosen from. Default: the split of the same name."""
+    """Split of the source from which the training and test problems are chosen. Default: the split of the same name."""
     choose: Callable[[Iterable[Pair], str], list[Pair]] = lambda pairs, split: list(pairs)
     """Function that chooses a split's problems from those of the source. Default: all."""
     digests: Mapping[str, str] = field(default_factory=dict)

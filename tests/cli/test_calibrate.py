@@ -28,7 +28,7 @@ def test_the_calibrated_policy_is_shown_without_a_remark(shown):
     printed = shown(CALIBRATED)
 
     assert '"tau_accept": 0.8' in printed
-    assert "took its place" not in printed
+    assert "was replaced" not in printed
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_replaced_policy_is_told_from_the_calibrated_one(shown, guarantee, wor
     printed = shown(replaced)
 
     assert '"tau_accept": 0.9' in printed
-    assert f"the settings of policy {policy_id(replaced)}, another file that took its place" in printed
+    assert f"the settings of policy {policy_id(replaced)}: policy.json was replaced" in printed
     assert words in printed
     assert f"What follows was found for the calibrated policy {policy_id(CALIBRATED)}" in printed
 

@@ -45,7 +45,7 @@ def _check_name(name: str) -> None:
     from raydebm.tasks.declared.definition import NAME
 
     if not NAME.fullmatch(name):
-        raise ConfigError(f"task name {name!r} must be small letters, digits and _, such as support_reply")
+        raise ConfigError(f"task name {name!r} must be lowercase letters, digits and _, such as support_reply")
 
 
 def _filled(file: str, **values: str) -> str:

@@ -123,8 +123,8 @@ def calibrate(
     """Search the grid.
 
     Args:
-        outcomes: by lambda, the loop's outcomes for the validation problems under ``without_gate``. A later pass that
-            failed is incomplete.
+        outcomes: by lambda, the loop's outcomes for the validation problems under ``without_gate``. A problem with a
+            failed later pass counts as incomplete.
         labels: labels by candidate id. Candidates without one are unlabelled.
         base: policy that supplies the signal, the number of passes and the tie order.
         config: lambdas to try.

@@ -2,7 +2,7 @@
 
 The weights maximise likelihood times prior (``likelihoods``). Skills are shrunk towards the pooled share of right
 candidates by ``SKILL_PRIOR`` pseudo-candidates, and an author's skill in one kind of question towards its skill over
-all kinds by ``KIND_PRIOR``. A problem's own candidates are excluded from both in its evidence.
+all kinds by ``KIND_PRIOR``. Labels of a problem's own candidates are not used in its evidence.
 """
 
 import math
@@ -45,8 +45,8 @@ def has_kinds(table: PoolTable) -> bool:
 
 
 def _unsolved(table: PoolTable) -> Floats:
-    """Shape (P, 2). 1 minus the worth of a pool's best candidate, and 1; both 0 for pools without labels and with a
-    proven answer, about which nothing is estimated."""
+    """1 minus the worth of each pool's best candidate, and 1, shape (P, 2). Both are 0 for a pool that has no labels or
+    a proven answer, because it does not count in estimates."""
     best = -table.least(np.where(np.isnan(table.worth), math.inf, -table.worth))
     counts = np.isfinite(best) & ~_proven(table)
     return np.where(counts[:, None], np.column_stack([1 - best, np.ones(len(best))]), 0.0)
@@ -69,7 +69,7 @@ def _sums_by_kind(table: PoolTable, values: Floats, used: Bools) -> Floats:
 
 
 def _others_of_kind(table: PoolTable, values: Floats, used: Bools) -> Floats:
-    """Sums over the other pools in use of each pool's kind, shape (P, X)."""
+    """Sums of ``values`` over the other used pools of the same kind, by pool, shape (P, X)."""
     kinds, kind = table.kind_of_pool
     is_own = used & np.array([bool(name) for name in kinds])[kind]
     return _sums_by_kind(table, values, used)[kind] - np.where(is_own[:, None], values, 0.0)

@@ -3,7 +3,7 @@
 A posterior is fitted on whole pools. A single candidate has the same share of votes, agreement of adapters and number
 of answers as nine candidates that agree, so it would have the same confidence. Random parts of the labelled pools
 (half, a quarter, ..., one candidate) show how often such selections are right. With h the number of halvings from
-``full_size`` to a pool's written candidates,
+``full_size`` to the number of a pool's candidates with text,
 
     offset(h) = offset - size_offset h,    slope(h) = slope exp(-size_slope h)
 

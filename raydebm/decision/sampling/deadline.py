@@ -57,7 +57,7 @@ class Deadline:
         if left_s > 0 and left_s >= longest_pass_s:
             return None
         return (
-            f"{1000 * left_s:.0f} ms of the deadline of {self.total_ms:g} ms are left, and a pass before it took "
+            f"{1000 * left_s:.0f} ms of the deadline of {self.total_ms:g} ms are left, and an earlier pass took "
             f"{1000 * longest_pass_s:.0f} ms"
         )
 

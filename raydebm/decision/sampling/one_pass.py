@@ -2,8 +2,8 @@
 
 This module defines the protocols of the loop: a source of candidates, a checker, a scorer, and a source of baseline
 scores. Checker, scorer and baselines run concurrently. Each is called with all waiting candidates whenever it is free,
-so the first candidates do not wait and simultaneous ones share a call. Results do not depend on the arrival order:
-penalties are equal, and energies and scores differ only by the model's tolerance for another batch.
+so the first candidates do not wait and simultaneous ones share a call. Results do not depend on the arrival order,
+except that energies and scores may differ slightly between batches.
 """
 
 import asyncio

@@ -95,7 +95,7 @@ class WaveSchedule:
 
     @property
     def num_settled(self) -> int:
-        """Number of problems that ended before their budget."""
+        """Number of problems that ended before all their requests were sent."""
         return sum(not problem.ends and problem.num_sent < len(problem.queue) for problem in self._problems)
 
     def next_wave(self) -> list[GenerationRequest]:

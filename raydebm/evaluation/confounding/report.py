@@ -184,10 +184,11 @@ def generator_table(screening: Screen, *, title: str = "Generators") -> Table:
     """Selections by generator, and the energies of each generator's answers."""
     return table_of(
         title,
-        "Picks and the share of correct answers, which a scorer that knows only correctness would pick, with "
-        "95 % intervals of the difference. Offset: mu of a generator's correct answers relative to all correct "
-        "answers of the same problems (above 0: disliked). Picks and shares: on the problems that it answered. "
-        "AUROC within: of the energy for right answers, among the generator's own (0.5 is chance).",
+        "Share of the picks and of the correct answers by generator, which would be equal for a scorer that sees "
+        "only correctness, with 95 % intervals of their difference. Offset: mu of a generator's correct answers "
+        "relative to all correct answers of the same problems (above 0: disliked). Picks and shares: on the problems "
+        "that the generator answered. AUROC within: how well the energy separates one generator's right and wrong "
+        "answers (0.5 is chance).",
         screening.generators,
         {
             "generator": lambda row: row.generator,
@@ -234,12 +235,12 @@ def _figures(screening: Screen) -> dict[str, tuple[str, str]]:
             "above 1, or no gap",
             "no gap" if relative.value is None else number(relative),
         ),
-        "AUROC within a generator, mean": ("its interval holds 0.5", number(screening.within_auroc)),
+        "AUROC within a generator, mean": ("its interval contains 0.5", number(screening.within_auroc)),
         **{
             f"{name}: correct %": ("", _accuracy(screening, name))
             for name in (PAPER_RULE, "best generator", "random", "oracle")
         },
-        f"{PAPER_RULE} minus best generator": ("its interval holds 0", points(screening.paper_minus_best_generator)),
+        f"{PAPER_RULE} minus best generator": ("its interval contains 0", points(screening.paper_minus_best_generator)),
         "warnings": ("", str(len(screening.warnings()))),
     }
 
@@ -257,10 +258,10 @@ def _accuracy(screening: Screen, name: str) -> str:
 def _ablation_table(report: ConfoundingReport) -> Table:
     return table_of(
         "Style ablation",
-        f"{report.num_ablation_problems} problems rescored without features of style. A spread that falls while "
-        "the gap between right and wrong stays was style; where both fall, the same tokens carry both. A row is "
-        "about the candidates that have such a text, and about the problems that have such candidates; the last "
-        "column chooses among the same candidates by their original texts.",
+        f"{report.num_ablation_problems} problems rescored without features of style. If the spread falls and the "
+        "gap between right and wrong does not, the spread was due to style; if both fall, the same tokens carry both. "
+        "A row is about the candidates that have such a text, and about the problems that have such candidates; the "
+        "last column chooses among the same candidates by their original texts.",
         report.ablation,
         {
             "texts": lambda row: row.name,
@@ -281,8 +282,8 @@ def _probe_table(rows: Sequence[ProbeRow]) -> Table:
     return table_of(
         "Linear probes of the features",
         "Logistic regression on the features that the energy heads read, cross-validated by problem. Guessing: "
-        "the commonest class; of generators, the commonest of those that answered the same problem. What a probe "
-        "reads is there to be used; whether the energy uses it, the other tables say.",
+        "the commonest class; of generators, the commonest of those that answered the same problem. A probe "
+        "shows what the features contain; the other tables show whether the energy uses it.",
         rows,
         {
             "target": lambda row: row.target,

@@ -122,7 +122,7 @@ def _pool_size_table(results: StudyResults) -> Table:
 
     return table_of(
         "Candidates per problem (N)",
-        "Expected pass@1 in % with n random candidates of each pool, exactly over all subsets. "
+        "Expected pass@1 in % with n random candidates of each pool, computed exactly. "
         "Smaller pools are used whole." + (" Last columns: mean violation, lower is better." if violated else ""),
         results.pool_sizes,
         {
@@ -170,8 +170,8 @@ def _variance_table(partition: VariancePartition) -> Table:
 def _judge_table(results: StudyResults) -> Table:
     return table_of(
         "Agreement of scorers",
-        "Spearman's rank correlation over all candidates that both have scored, every score with the sign with which "
-        "higher is better; intervals resample problems (n).",
+        "Spearman's rank correlation over all candidates that both have scored, with signs such that higher scores are "
+        "better; intervals resample problems (n).",
         results.judges,
         {
             "one": lambda row: row.one,
@@ -187,7 +187,7 @@ def _rated_table(results: StudyResults) -> Table:
     return table_of(
         "Other scorers' ratings of the selections",
         "Mean score by each other scorer (a judge's rating, a model's reward) of the selections by E, of the best "
-        "candidates by their labels (lowest violation, else correct; the mean of several) and of all candidates; "
+        "candidates by their labels (lowest violation, else correct; averaged over ties) and of all candidates; "
         "the difference is paired over problems.",
         results.rated,
         {

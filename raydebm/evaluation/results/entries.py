@@ -61,7 +61,7 @@ class OutcomeValues:
 
 
 def outcome_values(pools: PoolTable, outcomes: Sequence[Outcome], *, labels: Mapping[str, Label]) -> OutcomeValues:
-    """Look up the labels of the outcomes. Without a selection, see ``PoolTable.correct_of_nothing``.
+    """Look up the labels of the outcomes. ``PoolTable.correct_of_nothing`` is used where nothing was selected.
 
     Raises:
         PoolError: a pool's problem has no outcome.
@@ -336,8 +336,8 @@ Source = Literal["labels", "constraint penalties of parsed candidates"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionTable:
-    """Mean value per part and selector, lower is better. For the labels' parts, a rule without a selection has 1, as in
-    its mean violation."""
+    """Mean value per part and selector, lower is better. Where a selector selects nothing, parts of labels count as 1,
+    as in its mean violation."""
 
     source: Source
     selectors: tuple[str, ...]

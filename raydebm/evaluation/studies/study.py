@@ -222,7 +222,7 @@ class StudyResults(Subject, JsonResults):
 def study(
     evaluation: Evaluation, pools: PoolTable, *, subject: Subject = Subject(), train: PoolTable | None = None
 ) -> StudyResults:
-    """Study an evaluated pool: data, generators, ensemble, the two terms, and thresholds.
+    """Study an evaluated pool: data, generators, sizes of ensemble and pool, the two terms of E, and other scorers.
 
     Args:
         evaluation: Evaluation of these pools, with lambda, seed, and the number of bootstrap resamples.

@@ -104,9 +104,12 @@ def _first_problems(target: StageContext, num_problems: int | None) -> frozenset
 
 
 def _transfer_labels(pipelines: Sequence[StageContext]) -> dict[int, str]:
-    """Names of the targets by id of the run: the paper's name of the task for the run in the paper's row, else its
-    own."""
-    column = {task: name for name, task in paper().tasks.items()}  # that table writes TP for TravelPlanner
+    """Name of each run as a target, by ``id`` of its pipeline.
+
+    Of the runs of a task, the one nearest to the paper's data and state of repair gets the paper's name of the task.
+    All others keep their own names.
+    """
+    column = {task: name for name, task in paper().tasks.items()}
     labels = {id(pipeline): pipeline.name for pipeline in pipelines}
     for task, name in column.items():
         of_task = [pipeline for pipeline in pipelines if pipeline.recipe.task.name == task]
@@ -126,10 +129,10 @@ def data_of(recipe: Recipe) -> str:
 
 
 def _source_labels(pipelines: Sequence[StageContext], targets: Mapping[int, str]) -> dict[int, str]:
-    """Names of the sources by id of the run: the paper's name of task and backbone, such as ``MuSR (DB)``, for one run
-    per backbone of the paper; else the target name with the backbone.
+    """Name of each run as a source, by ``id`` of its pipeline: its name as a target, and its backbone.
 
-    Among runs with the same backbone the paper's row is the run in the paper's column, else the first.
+    The paper's name, such as ``MuSR (DB)``, belongs to one run per task and backbone: the run that has the paper's name
+    as a target, else the first one.
     """
     column = {task: name for name, task in paper().tasks.items()}
     labels = {id(pipeline): targets[id(pipeline)] + _marks(pipeline.recipe.scorer) for pipeline in pipelines}

@@ -1,4 +1,4 @@
-"""The HTTP deployment: routes over the service over the handles."""
+"""The HTTP deployment: the routes, the service behind them, and its metrics."""
 
 import asyncio
 import gc
@@ -41,7 +41,7 @@ CHANGEABLE = (
 )
 """Application arguments that the ingress deployment's ``user_config`` may replace, each as a whole."""
 REVISION = "revision"
-"""Key without a meaning: a new value reloads everything, such as a policy file under the same name."""
+"""Key whose value is only compared: a new one reloads everything, such as a changed policy file of the same name."""
 
 
 def changed_args(args: AppArgs, user_config: Mapping[str, Any]) -> AppArgs:
@@ -107,7 +107,7 @@ class TriageIngress:
         self._keyring = load_keyring(bundle.args.limits.keys_file)
         claims = claim_monitor(bundle, self._meter)
         if claims is not None:
-            claims.look()  # so that the first answer has no guarantee that outcomes contradict
+            claims.look()  # before the first answer, because stored outcomes may have suspended a guarantee
         self._service = TriageService(
             bundle, self._backend, meter=self._meter, records=self._records, claims=claims, notices=self._notices
         )
@@ -125,9 +125,9 @@ class TriageIngress:
     async def reconfigure(self, user_config: Mapping[str, Any] | None) -> None:
         """Called by Serve at the start and when ``user_config`` changes, without ending the replica.
 
-        At the start the replica waits for it, and an invalid one stops the start with a RaydebmError. Later it is
-        applied in the background, because Serve sends a replica no requests until this returns, and ends one in which
-        it fails.
+        At the start the replica waits until the configuration is applied, and an invalid one stops the start with a
+        RaydebmError. A later one is applied in the background, because Serve sends a replica no requests until this
+        method returns, and ends the replica if it raises.
         """
         wanted = dict(user_config or {})
         before, self._wanted = self._wanted, wanted
@@ -148,7 +148,7 @@ class TriageIngress:
             # Whatever is wrong with the new settings, the running service goes on.
             is_ours = isinstance(error, RaydebmError)
             words = str(error) if is_ours else type(error).__name__
-            self._refusal = f"the last change was refused, and everything is as before it: {words}"
+            self._refusal = f"the last change was refused, and nothing was changed: {words}"
             self._meter.count("reloads", outcome="refused")
             log.error("change refused", exc_info=not is_ours, extra={"facts": {"reason": words}})
         else:

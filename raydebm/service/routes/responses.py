@@ -66,8 +66,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys((*_STATE, "prompt", "max_tool_calls"), ()),
     **dict.fromkeys(ChatRequest.model_fields.keys() - ResponseRequest.model_fields.keys(), ()),
 }
-"""Fields that would change the answer, or be relied on later, and are not supported, including a chat's; with the
-values that change nothing."""
+"""Unsupported fields, including those of a chat, by name: the values that are accepted because they change nothing."""
 
 
 def chat_of(request: ResponseRequest) -> ChatRequest:
@@ -77,7 +76,7 @@ def chat_of(request: ResponseRequest) -> ChatRequest:
         instead = " and send the whole conversation as 'input'" if name in _STATE else ""
         chat.require_neutral(name, value, _NEUTRAL, instead=instead)
     items = [InputItem(role="user", content=request.input)] if isinstance(request.input, str) else request.input
-    turns = [  # the chat refuses an item that is no message by its type, in place of a role
+    turns = [  # the type of an item that is not a message takes the place of its role, so that the chat refuses it
         ChatMessage(role=item.role if item.role and item.type == "message" else item.type, content=item.content)
         for item in items
     ]

@@ -1,7 +1,7 @@
 """``/v1/decisions`` and ``/v1/outcomes``: stored decisions, reports about them, and live accuracy.
 
-Records contain user texts, so these routes need a key with that permission if the service has keys. Reading and writing
-block, so they run in threads of their own, with bounded queues. A report is answered once it is stored.
+Records contain user texts, so if the service has keys, these routes need one with ``decisions: true``. Reading and
+writing block, so they run in threads of their own, with bounded queues. A report is answered once it is stored.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ ReportedAs = Literal["right", "wrong"]
 
 
 class ListQuery(Filter):
-    """The URL's query of a list."""
+    """Query parameters of a list of decisions."""
 
     sort: SortKey = "time"
     """Decisions without a value come last."""
@@ -404,7 +404,7 @@ class RecordsDesk:
         return await self._in_thread(read)
 
     async def report(self, record_id: str, body: OutcomeRequest, *, key: str | None = None) -> OutcomeReceipt:
-        """Store a report of the key with this name. Returns once it is stored; raises ServiceError if it is not."""
+        """Store a report that was sent with the key of this name. Raises ServiceError if it is not stored."""
         decision = await self._in_thread(lambda: self._decision(record_id))
         if body.correct and decision.selected is None:
             message = "nothing was selected in this decision, so no answer can be right; report `correct: false`"
@@ -520,7 +520,7 @@ def may_see_decisions(request: Request) -> None:
 
 
 def check_reporter(request: Request, name: str, watched: Collection[str]) -> None:
-    """Raise ServiceError 403 for a name that is watched (its reports are bet on) or reserved, unless the key lists it.
+    """Raise ServiceError 403 if the key does not list a name that is reserved, or whose reports test the guarantee.
     Without keys, and with keys from the environment, anyone may report by any name."""
     caller, keyring = request.state.caller, request.state.keyring
     if caller is None or caller.reports_as is None or name in caller.reports_as:
@@ -534,7 +534,12 @@ def check_reporter(request: Request, name: str, watched: Collection[str]) -> Non
 
 
 def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) -> APIRouter:
-    """Routes of stored decisions, which answer 404 without any, and of outcomes; ``watched`` names are bet on."""
+    """Routes of stored decisions and of outcomes.
+
+    Args:
+        desk: stored decisions. None if the service stores none; the routes then answer 404.
+        watched: names of the reporters whose reports test the guarantees.
+    """
     router = APIRouter(dependencies=[Depends(may_see_decisions)], responses=NOT_ALLOWED)
 
     def here() -> RecordsDesk:

@@ -162,7 +162,7 @@ class OutcomeLog:
 
 
 def verdicts_of(lines: pa.Table) -> pa.Table:
-    """Last report of each decision, sorted by ``record_id``; ``disputed`` if the current reports of several differ."""
+    """Last report of each decision, sorted by ``record_id``; ``disputed`` if the reporters' current reports differ."""
     by_person = lines.group_by(["record_id", "by"], use_threads=False).aggregate([("correct", "last")])
     people = by_person.group_by("record_id", use_threads=False).aggregate(
         [("correct_last", "min"), ("correct_last", "max")]
@@ -218,10 +218,11 @@ class ClaimMonitor:
         self._refreshing = threading.Lock()
 
     def suspension(self, policy: str) -> str | None:
-        """Reason why the guarantee of the policy with this id is suspended, from outcomes at most ``REFRESH_S`` old
-        while requests arrive; None if it is in force, does not exist, or was not compared with the outcomes yet.
+        """Reason why the guarantee of the policy with this id is suspended. None if the guarantee is in force, does not
+        exist, or was not compared with the outcomes yet.
 
-        Never blocks: updates run in a separate thread and count for later requests.
+        Never blocks: a call more than ``REFRESH_S`` after the last update starts another one in a separate thread,
+        which counts for later requests.
         """
         now = self._clock()
         if self.claims and (self._looked_at is None or not 0 <= now - self._looked_at < REFRESH_S):

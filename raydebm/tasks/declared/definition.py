@@ -43,8 +43,7 @@ class Output(Strict):
     """For choice: the possible answers, each a single line, compared without case. A letter or number may be followed
     by its meaning: ``B) Paris``."""
     choices_field: str | None = None
-    """For choice: column with the row's own choices, a list, for rows with fewer of them: of ``choices`` it allows
-    those."""
+    """For choice: column with a list of the choices that a row allows, if rows allow only some of ``choices``."""
     patterns: list[Pattern] = Field(default_factory=list)
     """For pattern: RE2 expressions, most reliable first. The answer is the last match of the first one that
     matches anything but whitespace: its first group, or all of it, without surrounding whitespace."""
@@ -193,13 +192,13 @@ class TaskDefinition(Strict):
         if RULES not in self.feedback:
             yield f"feedback must contain {RULES}, where the broken rules are listed; got {self.feedback!r}"
         if not NAME.fullmatch(self.name):
-            yield f"name {self.name!r} must be small letters, digits and _, such as support_reply"
+            yield f"name {self.name!r} must be lowercase letters, digits and _, such as support_reply"
         names = [rule.name for rule in self.rules]
         for name in {name for name in names if names.count(name) > 1}:
             yield f"constraints need different names, {name!r} comes twice"
         yield from self._complaints_about_gold()
         for name in RESERVED & set(self.fields):
-            yield f"field {name!r} is reserved; give the column as data.id, or name it otherwise"
+            yield f"field {name!r} is reserved; give the column as data.id, or rename it"
         for where, text in self._expressions():
             for name in sorted(problem_fields(text) - set(self.fields) - RESERVED):
                 yield (
@@ -275,9 +274,9 @@ def _place(location: tuple[int | str, ...], tree: Any, *, is_missing: bool) -> s
 
 _PAGE_HEAD = """# Task files
 
-A task file is a YAML file that says what is asked, how an answer looks, which rules it must keep and which answers are
-right. [A tutorial](tutorials/a_task.md) builds one by hand, [constraints.md](constraints.md) has the rules. Unknown
-keys are refused, and no value is converted: `"1"` is not a number.
+A task file is a YAML file that defines the question, the format of an answer, the rules that it must follow, and which
+answers are right. [A tutorial](tutorials/a_task.md) builds one by hand, [constraints.md](constraints.md) has the rules.
+Unknown keys are refused, and no value is converted: `"1"` is not a number.
 
 This page is the output of `raydebm reference --task-file`.
 """

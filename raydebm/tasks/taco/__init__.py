@@ -66,8 +66,8 @@ class Taco(FileTask):
 
     def __init__(self) -> None:
         self.constraints = (Constraint(name="public tests", check=self._failed_public_tests),)
-        """C_j is the share of the public tests that a program fails. They are only a part of the requirements, so never
-        exact."""
+        """C_j is the share of the public tests that a program fails. The constraint is not exact, because public tests
+        are only a part of the requirements."""
         self._sandbox: Sandbox | None = None
         # Constraint and vote key use one run, and equal programs of a pool are run once.
         self._behaviour = lru_cache(maxsize=NUM_REMEMBERED)(self._run_public_tests)

@@ -32,10 +32,12 @@ def find_program(text: str, *, function: str | None = None, head: str = "") -> s
     """The submitted program of a completion, or None.
 
     The last complete fenced block of Python counts, or the last one that defines ``function``; without a block
-    marked as Python, the last unmarked one. A truncated block counts if there is no other. Text without fences
-    counts whole if it continues ``head``, the prompt's beginning of the program up to the function's body, at its
-    indentation, as completion models write, else from its first line of code on, if it compiles. Text that compiles
-    as a whole has its fences in strings and comments, and counts whole.
+    marked as Python, the last unmarked one. A truncated block counts if there is no other. A text that compiles as a
+    whole is the program, even if it has fences: they are in its strings and comments.
+
+    A text without fences is the program if it continues ``head``, the beginning of the program in the prompt up to the
+    body of the function. Completion models write such texts: indented, without the head. Otherwise the program is the
+    text from its first line of code on, if that compiles.
     """
     text = text.rpartition(_THINKING_END)[2]
     begins_with_fence = _FENCE.match(text.lstrip().partition("\n")[0])  # "~~~python" is also Python
@@ -111,7 +113,7 @@ def _indentation(line: str) -> int:
 
 
 def _without(columns: int, line: str) -> str:
-    """The line from that column, or from its first character, on; a tab cut in two leaves spaces."""
+    """The line without its first ``columns`` columns of whitespace, at most; a tab cut in two leaves spaces."""
     column = index = 0
     while column < columns and line[index : index + 1] in {" ", "\t"}:
         column += 1 if line[index] == " " else _TAB - column % _TAB

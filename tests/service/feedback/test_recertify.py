@@ -249,7 +249,7 @@ def test_what_is_not_certified_leaves_the_policy_as_it_is(calibrate, run):
     assert (code, run.manifest("calibration"), run.read_json("calibration", "policy.json")) == (1, *before)
     assert "Not certified: an error (share of wrong answers, or mean violation) of at most 10.0%." in printed
     assert "answering all of them has an error of 0.0%, so no rule could answer more than 100%." in printed
-    assert f"Nothing is certified, so {run.uri('calibration', 'policy.json')} is as it was" in printed
+    assert f"Nothing is certified, so {run.uri('calibration', 'policy.json')} is unchanged" in printed
 
 
 def test_what_is_not_certified_is_written_by_force(calibrate, run):
