@@ -176,10 +176,11 @@ def _reason_by_posterior(first: Belief, decision: Decision, policy: Policy) -> s
         else f"tau_answer {policy.tau_answer:.4g}"
     )
     side = "below" if decision is not Decision.ACCEPT else "at or above"
-    what = "right" if policy.posterior is None or policy.posterior.outcome == "correct" else "in order"
+    is_graded = policy.posterior is not None and policy.posterior.outcome == "violation"
+    what = "1 minus the answer's expected violation is" if is_graded else "the answer is right with probability"
     broken = f"; {_violated(first.best)}" if first.best.report.penalty > 0 else ""
     evidence = _evidence_in_words(first, decision)
-    return f"the answer is {what} with probability {p:.3g}, {side} {threshold}; {evidence}{broken}"
+    return f"{what} {p:.3g}, {side} {threshold}; {evidence}{broken}"
 
 
 def _evidence_in_words(belief: Belief, decision: Decision, count: int = 3) -> str:
@@ -199,7 +200,7 @@ def _evidence_in_words(belief: Belief, decision: Decision, count: int = 3) -> st
 
 
 def _part_in_words(name: str) -> str:
-    return "start of an average answer" if name == "base" else term_in_words(name)
+    return "log-odds of an average answer" if name == "base" else term_in_words(name)
 
 
 def _decide_by_sigma(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> PoolDecision:

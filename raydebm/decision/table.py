@@ -284,10 +284,7 @@ class PoolTable:
         return replace(self, correct=np.where(self.any(known)[self.pool_of_row], best, self.correct))
 
     def lowest_share(self, share: float) -> Bools:
-        """Whether a row is in the given share of its pool with the lowest violation scores, shape (R,).
-
-        The share is at least one row, and rows that tie with its last one are included.
-        """
+        """Whether a row is in its pool's share (at least one row, plus ties) of lowest violations. Shape (R,)."""
         known = np.flatnonzero(~np.isnan(self.violation))
         ordered = known[np.lexsort((self.violation[known], self.pool_of_row[known]))]
         counts = np.bincount(self.pool_of_row[known], minlength=self.num_pools)

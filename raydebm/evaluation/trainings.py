@@ -270,7 +270,7 @@ def sample_deviation(values: Sequence[float | None]) -> float | None:
 
 
 def _confidence(layout: _Layout, bootstrap: Bootstrap) -> tuple[list[SignalRow], list[Reliability]]:
-    """Worth and calibration of the posterior's confidence over all problems, per seed. Empty without a posterior."""
+    """Quality and calibration of the posterior's confidence over all problems, per seed. Empty without a posterior."""
     if not any(training.decision for training in layout.trainings):
         return [], []
 
@@ -434,7 +434,7 @@ def _decision_table(summary: TrainingSummary) -> Table:
     what = "1 - violation" if summary.is_continuous else "correct"
     return table_of(
         "Confidence in the chosen profile's selections",
-        "The confidence in each problem is that of the training that tested it. One row per seed.",
+        "Each problem's confidence is that of the training that tested it. One row per seed.",
         summary.decision,
         {
             "signal": lambda row: row.name,

@@ -28,8 +28,8 @@ def build_generator(
 ) -> Generator:
     """Build the generator of a recipe's entry, with a journal for reusing and recording answers.
 
-    An endpoint takes its limits and key from ``access``, a local model its torch threads; a recorded pool is joined
-    with the problems by the source's own ids.
+    ``access`` has an endpoint's limits and key, and ``threads`` limits a local model; a recorded pool is joined with
+    ``problems`` by the source's own ids.
 
     Raises:
         MissingKeyError: the endpoint's key is not in the environment.

@@ -40,7 +40,7 @@ def filesystem_of(address: str) -> tuple[fs.FileSystem, str]:
     """The filesystem, and the path in it.
 
     Raises:
-        ConfigError: unknown URL scheme, or a URL without a place.
+        ConfigError: unknown URL scheme, or a URL without a path, such as one that names no bucket.
     """
     if not is_url(address):
         return fs.LocalFileSystem(), address

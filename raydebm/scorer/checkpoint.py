@@ -74,7 +74,7 @@ def write_adapter(
     lora: Mapping[str, Tensor],
     head: Mapping[str, Tensor],
 ) -> None:
-    """Write one adapter folder. training.json is last, so its presence means complete.
+    """Write one adapter folder. training.json is written last and marks the folder as complete.
 
     Args:
         config: PEFT's config.
@@ -208,7 +208,7 @@ def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
     """Write tensors from any device as safetensors, readable by ``load_tensors``.
 
     Raises:
-        OSError: they cannot be written, as in Python's own functions.
+        OSError: the file cannot be written.
     """
     try:
         save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, file)

@@ -195,8 +195,8 @@ class AppArgs(RunArgs):
     """Device of the scorer: ``auto``, ``cpu``, ``cuda``."""
     max_deadline_s: float | None = Field(240.0, ge=1, allow_inf_nan=False)
     """Longest deadline in seconds from a request's arrival, and the deadline of requests without their own. It must be
-    below Serve's ``request_timeout_s``, which ends a request without an answer. Default: only a request's own deadline
-    applies."""
+    below Serve's ``request_timeout_s``, which ends a request without an answer. With null, only a request's own
+    deadline applies."""
     max_body_bytes: int = Field(1_000_000, ge=1_000)
     allowed_hosts: tuple[str, ...] = ()
     """Host names that a service without keys accepts, in addition to localhost and IP addresses."""
@@ -205,7 +205,7 @@ class AppArgs(RunArgs):
     ``raydebm/<task>@strict``, of every task."""
     limits: LimitArgs = Field(default_factory=LimitArgs)
     records: RecordsArgs | None = Field(default_factory=RecordsArgs)
-    """Storage of decisions. Default: they are not stored. With the packaged run, ``folder`` is required."""
+    """Storage of decisions. Default: they are stored in the run directory, except for the packaged run. Null: never."""
     auditors: tuple[str, ...] | None = Field(None, min_length=1)
     """Reporters whose outcomes test the guarantee, such as an audit of random requests. Default: all."""
 
@@ -295,7 +295,7 @@ class Bundle:
 
     @property
     def max_samples(self) -> int:
-        """Maximum number of candidates per generator in pass 1 over the operator's own settings."""
+        """Largest number of candidates of a generator in pass 1, by the recipe."""
         default = self.recipe.generation.num_samples
         return max(default if config.num_samples is None else config.num_samples for config in self.generator_configs())
 
@@ -440,8 +440,8 @@ def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str]
     is_counted = {limits.per_day, limits.key_per_day} != {Ceilings()}
     if is_counted and limits.ledger_file is None and (not run.is_local or is_packaged(run.root)):
         raise ConfigError(
-            "limits.per_day needs a file on a disk that all ingress replicas share and can write, which the run at "
-            f"{run.root} is not; set limits.ledger_file"
+            "limits.per_day needs a file on a disk that all ingress replicas share and can write, and the run at "
+            f"{run.root} is not on one; set limits.ledger_file"
         )
 
 

@@ -30,8 +30,8 @@ _NO_ROWS = ("dataset_infos.json", "dataset_info.json")
 
 
 def hub_splits(dataset: str, configuration: str | None = None) -> tuple[Splits, str | None]:
-    """Find the splits of a data set, none if the repository has no file of rows for the configuration; and the revision
-    that has them, None for the newest.
+    """Find the splits of a data set (empty if it has no rows for the configuration), and their revision (None for the
+    newest).
 
     Any error of the client is raised for a data set that does not exist, is not accessible to this user, or cannot
     be reached.

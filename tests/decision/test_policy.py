@@ -253,7 +253,7 @@ def test_the_posterior_decides_and_says_why():
     assert decided.confidence == pytest.approx(1 / 3)
     assert decided.reason == (
         "the answer is right with probability 0.333, at or above tau_answer 0.3; evidence (log-odds): for it share of "
-        "candidates +0.35; against it start of an average answer -1.04"
+        "candidates +0.35; against it log-odds of an average answer -1.04"
     )
 
 

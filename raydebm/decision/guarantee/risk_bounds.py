@@ -21,7 +21,7 @@ def risk_p_value(wrong: float, count: int, alpha: float) -> float:
 
 
 def _whole(wrong: float) -> int:
-    """Number of wrong answers, partly wrong ones counted as wrong, tolerating rounding errors of the sum."""
+    """Number of wrong answers: a sum of losses, rounded up after removing rounding errors."""
     return math.ceil(round(wrong, 9))
 
 

@@ -118,7 +118,7 @@ def _first(*ids: int | None) -> int:
     for token_id in ids:
         if token_id is not None:
             return token_id
-    raise CheckpointError("EORM's tokenizer has neither of [CLS], BOS and EOS; choose another baselines.tokenizer")
+    raise CheckpointError("EORM's tokenizer has none of [CLS], BOS and EOS; choose another baselines.tokenizer")
 
 
 def train_eorm(

@@ -276,8 +276,8 @@ def study_figures(results: StudyResults) -> list[ReportFigure]:
             ridge_figure(results.ridges) if results.ridges else None,
             "Energies of correct and incorrect candidates",
             "Distribution of mu for correct (filled) and incorrect (dashed) candidates, with their numbers; one row "
-            "per generator. If the filled parts of the rows are shifted against each other, mu depends on the "
-            "author.",
+            "per generator. If the filled parts of the rows are shifted relative to each other, mu depends on "
+            "the author.",
         ),
     )
     return [report_figure(figure, title, caption) for figure, title, caption in drawn if figure is not None]
@@ -307,7 +307,7 @@ MAX_VECTOR_POINTS = 3000
 def selector_figure(rows: Sequence[SelectorRow]) -> Figure:
     """Bars of pass@1 and of the share of the random-to-oracle gap closed, with intervals.
 
-    If the task has violation scores, bars of their mean and of the gap in it.
+    If the task has violation scores, bars of the mean violation and of the gap closed in it.
     """
     continuous = any(row.mean_violation.value is not None for row in rows)
     drawn = [

@@ -41,7 +41,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """Significantly better selector at the level ``ALPHA``, after Holm's correction."""
+        """Whether ``one`` is significantly better or worse at the level ``ALPHA``, after Holm's correction."""
         if self.p_holm is None or self.difference.value is None or self.p_holm >= ALPHA:
             return "not shown"
         return "better" if self.difference.value > 0 else "worse"

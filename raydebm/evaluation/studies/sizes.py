@@ -1,7 +1,8 @@
 """Effects of the numbers of candidates and of adapters.
 
 Values for n random candidates of a pool are exact expectations over all subsets. A pool with fewer than n candidates is
-used whole. Values for K adapters are means over all subsets of K.
+used whole. Values for K adapters are means over all subsets of K, or over a random sample of
+``MAX_SUBSETS``.
 """
 
 import math

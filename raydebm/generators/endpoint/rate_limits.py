@@ -70,11 +70,8 @@ class Budget:
     """
 
     def __init__(self, max_usd: float | None, journal: Journal | None = None, *, elsewhere_usd: float = 0.0) -> None:
-        """Args:
-        max_usd: limit in US dollars. Default: no limit.
-        journal: journal of all generators that share the limit. Default: only costs of this process count.
-        elsewhere_usd: costs that are not in the journal.
-        """
+        """Start with the costs in the journal of all generators that share the limit (by default those of this
+        process), and with costs elsewhere. Without ``max_usd`` there is no limit."""
         self._max_usd = max_usd
         self._journal = journal
         self._elsewhere_usd = elsewhere_usd

@@ -1,8 +1,8 @@
 """Candidates of a run: answers to all requests, at once or in waves, in one table in the order of the requests.
 
 An answer comes from the journal, a recorded pool, or Ray Data (``candidate_blocks``), which stores it in the journal;
-the table is written from there. Requests are processed in windows, so that neither they nor their answers are in memory
-together. In waves, the answers so far decide which problems need more (``decision.stopping.wave_schedule``); all
+the table is written from there. Requests are processed in windows, so that only a part of them and of their answers is
+in memory. In waves, the answers so far decide which problems need more (``decision.stopping.wave_schedule``); all
 problems have the same wave at the same time, and the schedule stores the requests.
 """
 

@@ -104,11 +104,8 @@ def _first_problems(target: StageContext, num_problems: int | None) -> frozenset
 
 
 def _transfer_labels(pipelines: Sequence[StageContext]) -> dict[int, str]:
-    """Name of each run as a target, by ``id`` of its pipeline.
-
-    Of the runs of a task, the one nearest to the paper's data and state of repair gets the paper's name of the task.
-    All others keep their own names.
-    """
+    """Name of each run as a target, by ``id`` of its pipeline: the paper's name of the task for the run nearest to the
+    paper's data and state of repair, else the run's own."""
     column = {task: name for name, task in paper().tasks.items()}
     labels = {id(pipeline): pipeline.name for pipeline in pipelines}
     for task, name in column.items():
@@ -129,11 +126,8 @@ def data_of(recipe: Recipe) -> str:
 
 
 def _source_labels(pipelines: Sequence[StageContext], targets: Mapping[int, str]) -> dict[int, str]:
-    """Name of each run as a source, by ``id`` of its pipeline: its name as a target, and its backbone.
-
-    The paper's name, such as ``MuSR (DB)``, belongs to one run per task and backbone: the run that has the paper's name
-    as a target, else the first one.
-    """
+    """Name of each run as a source, by ``id`` of its pipeline: its name as a target, and its backbone. The paper's
+    name, such as ``MuSR (DB)``, is given once: to the run that has it as a target, else to the first run."""
     column = {task: name for name, task in paper().tasks.items()}
     labels = {id(pipeline): targets[id(pipeline)] + _marks(pipeline.recipe.scorer) for pipeline in pipelines}
     taken = set(labels.values())

@@ -269,7 +269,7 @@ class _AdapterRun:
 
     @torch.no_grad()
     def _validate(self, epoch: int) -> tuple[float | None, float | None]:
-        """Loss (mean over problems) and share of ordered pairs. None without validation problems."""
+        """Loss (mean over problems) and share of pairs in the right order. None without validation problems."""
         if not self._validation:
             return None, None
         self._member.eval()

@@ -101,7 +101,7 @@ class TrainingJob:
         return facts
 
     def is_complete(self, backbone_fingerprint: str) -> bool:
-        """Whether the adapter on disk has this job's data and settings and these weights."""
+        """Whether the adapter on disk was trained with this job's data and settings on this backbone."""
         done = self.finished()
         return done is not None and (done["plan"], done["backbone_fingerprint"]) == (self.plan, backbone_fingerprint)
 

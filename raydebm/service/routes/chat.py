@@ -60,7 +60,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
 }
 """Fields that would change the answer and are not supported, with the values that change nothing. Tools may be offered:
-candidates do not call them, as any model may choose unless it is forced to."""
+no candidate calls them, which is a valid reply to a request that does not require a call."""
 _OURS = frozenset(field.alias or name for name, field in ChatOverrides.model_fields.items())
 """Fields of the ``raydebm`` object. At the top level they would be ignored silently."""
 
@@ -108,8 +108,8 @@ def chat_context(bundle: Bundle, request: ChatRequest, **facts: Any) -> tuple[Re
 
 
 def require_neutral(name: str, value: Any, neutral: Mapping[str, tuple[Any, ...]], *, instead: str = "") -> None:
-    """Raise ServiceError 400 for a value that would have to be ignored, because it is none of those without an effect
-    (``neutral``, by field). ``instead`` is further advice, after leaving the field out."""
+    """Raise ServiceError 400 for an unsupported field, unless its value changes nothing (``neutral``, by field).
+    ``instead`` is further advice, after leaving the field out."""
     if name in neutral and value is not None and value not in neutral[name]:
         message = f"{name!r} with value {str(value)[:200]!r} is not supported; leave it out{instead}"
         raise ServiceError(message, 400, "unsupported_parameter", name)
@@ -214,7 +214,7 @@ class Reply:
     """The text was cut at ``max_tokens``."""
 
     def choice(self, **fields: Any) -> dict[str, Any]:
-        """The finished choice. Clients look for ``length`` of a cut text; a refusal is never cut."""
+        """The finished choice. Its ``finish_reason`` is ``length`` if the text was cut; a refusal is never cut."""
         return {"index": 0, **fields, "logprobs": None, "finish_reason": "length" if self.is_cut else "stop"}
 
 

@@ -76,13 +76,13 @@ class ScoreRequest(Body):
     candidates: list[Text] = Field(min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
     lambda_: NotNegative | None = Field(None, alias="lambda")
     deadline_ms: int | None = Field(None, ge=1, le=MAX_DEADLINE_MS)
-    """Milliseconds from the request's arrival; texts that are not scored by then have no score."""
+    """Milliseconds from the request's arrival. If not all texts are scored by then, the request fails with 504."""
 
 
 class ScoredText(Judged):
     """A text of the request with its checks and energies.
 
-    ``confidence`` is the probability among the texts of the request."""
+    ``confidence`` is the probability that its answer is right, with the texts of the request as the pool."""
 
     index: int
     """Position in the request."""
@@ -220,12 +220,12 @@ class RerankOverrides(Body):
 
 
 class RerankRequest(BaseModel):
-    """Unknown fields are accepted, because the three APIs have many that have no effect here."""
+    """Unknown fields are accepted, because Cohere's and Jina's APIs have many that have no effect here."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="ignore")
 
     model: Text | None = None
-    """``raydebm/<task>``, whose problem the query is. Default: the only served task."""
+    """``raydebm/<task>``, the task of the query. Default: the only served task."""
     query: Text = Field(min_length=1)
     documents: list[Text | Document] = Field(min_length=1, max_length=MAX_CANDIDATES_TO_SCORE)
     top_n: Annotated[int, Field(ge=1)] | None = None
@@ -294,8 +294,8 @@ async def rerank(
 
 
 class RewardSettings(BaseModel):
-    """The URL's query, because OpenRLHF's client always sends the same lists. Reward = max(floor, value - sigma_weight
-    * sigma)."""
+    """Query parameters, because the body that OpenRLHF's client sends cannot be extended. Reward = max(floor, value -
+    sigma_weight * sigma)."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", populate_by_name=True)
 
@@ -365,13 +365,13 @@ async def get_rewards(
                 for prompt, places in by_prompt.items():
                     group.create_task(score(prompt, places))
         except ExceptionGroup as failures:
-            raise failures.exceptions[0] from None  # it cancelled the others: without one reward there is no answer
+            raise failures.exceptions[0] from None  # the first failure, which cancelled the other prompts
 
     await within_deadline(score_all(), service.bundle.args.max_deadline_s, received=received)
     items = [scored[index] for index in range(len(texts))]
     for item in items:
         if item.error not in (None, NO_ANSWER):
-            message = f"a response of the {len(texts)} has no reward: {item.error}"
+            message = f"one of the {len(texts)} responses has no reward: {item.error}"
             raise ServiceError(message, 503, "no_reward")
     logs = {name: [getattr(item, name) or 0.0 for item in items] for name in ("mu", "sigma", "penalty")}
     logs["answered"] = [float(item.energy is not None) for item in items]

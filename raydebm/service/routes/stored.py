@@ -534,12 +534,7 @@ def check_reporter(request: Request, name: str, watched: Collection[str]) -> Non
 
 
 def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) -> APIRouter:
-    """Routes of stored decisions and of outcomes.
-
-    Args:
-        desk: stored decisions. None if the service stores none; the routes then answer 404.
-        watched: names of the reporters whose reports test the guarantees.
-    """
+    """Routes of stored decisions and outcomes, 404 if none are stored. Reports by ``watched`` names test guarantees."""
     router = APIRouter(dependencies=[Depends(may_see_decisions)], responses=NOT_ALLOWED)
 
     def here() -> RecordsDesk:

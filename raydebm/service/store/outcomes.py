@@ -221,8 +221,7 @@ class ClaimMonitor:
         """Reason why the guarantee of the policy with this id is suspended. None if the guarantee is in force, does not
         exist, or was not compared with the outcomes yet.
 
-        Never blocks: a call more than ``REFRESH_S`` after the last update starts another one in a separate thread,
-        which counts for later requests.
+        Never blocks: an update in a separate thread, at most every ``REFRESH_S``, counts for later requests.
         """
         now = self._clock()
         if self.claims and (self._looked_at is None or not 0 <= now - self._looked_at < REFRESH_S):

@@ -2,8 +2,8 @@
 
 ``<kind>-<first>-<last>-<writer>-<sequence>-<level>.parquet``: the content (decisions or outcomes), the times of the
 first and last row in microseconds since 1970, the writer, and the number of merges. Files appear whole under their
-names. Files replaced by a merge are removed some time later, so that a listing has one or the others; rows in both are
-read once, by id.
+names. Files replaced by a merge are removed some time later, so that every listing has the merged file, the replaced
+ones, or both; rows in both are read once, by id.
 """
 
 import logging
@@ -181,8 +181,8 @@ class FolderReader:
         ]
 
     def _listed(self) -> list[RecordFile]:
-        """The folder's files, by two equal listings where possible. Arrow reads the names first and each file's size
-        later, and leaves out one that a merge removed in between, whose rows are then in no listed file."""
+        """Files in two equal listings, if possible: Arrow omits a file that a merge removes while it lists the folder,
+        and its rows may then be in no listed file."""
         files = record_files(self.root, kind=self._kind)
         for _ in range(NUM_TRIES):
             earlier, files = files, record_files(self.root, kind=self._kind)
@@ -194,7 +194,7 @@ class FolderReader:
         """Kept columns of every row in a time range, and of some others, unordered."""
         for attempt in range(NUM_TRIES):
             files = self.files(first_us, last_us)
-            known = dict(self._tables)  # another thread may exchange it
+            known = dict(self._tables)  # another thread may replace it
             try:
                 tables = {file.name: known.get(file.name) or self._read(file) for file in files}
             except FileNotFoundError:  # merged or removed between its listing and its reading
@@ -226,7 +226,7 @@ class FolderReader:
         where: ds.Expression | None = None,
         batch_size: int = 64,
     ) -> Iterator[pa.RecordBatch]:
-        """Whole rows that pass, oldest file first, each once, regardless of concurrent merges and removals."""
+        """Whole rows that pass ``where``, oldest file first, each once, despite concurrent merges and removals."""
         read: set[str] = set()
         seen: set[str] = set()
         while files := [file for file in self.files(first_us, last_us) if file.name not in read]:

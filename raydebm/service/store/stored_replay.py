@@ -41,7 +41,7 @@ class Changes:
     (``decision.costs``)."""
 
     def policy_for(self, recorded: Policy) -> Policy:
-        """The changed policy. A budget voids its guarantee, as one of the policy's own would. Raises ConfigError for
+        """The changed policy. A budget voids its guarantee, like a change of its settings. Raises ConfigError for
         values that contradict each other or are out of range."""
         base = recorded if self.policy is None else self.policy
         values = dict(self.values)
@@ -170,7 +170,7 @@ class ReplayTally:
         return moved - self.num_pass_missing + self.counts["other_answer"]
 
     def num_accepted(self, place: int) -> int:
-        """Number of acceptances, recorded (0) or again (1) without any unrecorded pass."""
+        """Number of accepted decisions, as recorded (``place`` 0) or replayed (1)."""
         return sum(count for move, count in self.moves.items() if move[place] is Decision.ACCEPT)
 
     def add(self, replayed: Replayed, labels: Mapping[str, Verdict]) -> None:

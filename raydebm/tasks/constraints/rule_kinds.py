@@ -170,7 +170,7 @@ class Unique(ValuesRule):
     """No value occurs twice. Severity: share of the values that repeat an earlier one."""
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path", "value", "times", "count"})
-    MESSAGE: ClassVar[str] = "{path} has {value} {times} times; each may come once"
+    MESSAGE: ClassVar[str] = "{path} has {value} {times} times; each may occur only once"
     rule: Literal["unique"]
 
     def findings(self, document: RuleInput) -> Iterator[Finding]:

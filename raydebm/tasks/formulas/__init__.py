@@ -23,10 +23,10 @@ CPU_S = 5.0
 def is_equivalent(gold: str, answer: str) -> bool:
     r"""True if an answer is equivalent to gold.
 
-    Units, currency and percent signs, the sides' names ("x = 5") and a number's base may be missing from either.
+    Units, currency and percent signs, the variable ("x = " in "x = 5") and a number's base may be missing from either.
     Numbers with decimals are compared up to the sixth place. The order of a set or list does not count, that of a point
-    or vector does, even if one of the two has no brackets. ``70,110`` is a number, and compared with a list also a
-    list. If gold is a number, the answer must be one too, or end in one: ``7 \cdot 6 = 42`` is 42, but ``7 \cdot 6``
+    or vector does, even if one of the two has no brackets. ``70,110`` is a number, or a list if the other answer is
+    one. If gold is a number, the answer must be one too, or end in one: ``7 \cdot 6 = 42`` is 42, but ``7 \cdot 6``
     may only repeat the question.
 
     Raises:

@@ -271,8 +271,8 @@ def _call_result(reply: Frame, message: dict[str, Any] | None) -> CallResult:
     if header["ending"] in (Status.TIMEOUT, Status.OUTPUT_LIMIT):
         return CallResult(status=Status(header["ending"]), detail="no answer within the limit")
     if message is None:
-        ended = f"exit code {header['exit_code']}" if "exit_code" in header else "a message of its own"
-        return CallResult(status=Status.RUNTIME_ERROR, detail=f"the program gave no answer but {ended}")
+        ended = f"exit code {header['exit_code']}" if "exit_code" in header else "it wrote something else"
+        return CallResult(status=Status.RUNTIME_ERROR, detail=f"the program gave no answer: {ended}")
     for name, status in (("memory", Status.MEMORY), ("syntax", Status.SYNTAX_ERROR), ("raised", Status.RUNTIME_ERROR)):
         if name in message:
             return CallResult(status=status, detail=str(message[name])[:500])

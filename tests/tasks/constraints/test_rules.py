@@ -136,7 +136,7 @@ def test_count():
 
 def test_unique():
     assert violations({"x": ["a", "b", "a", "a"]}, rule="unique", value="answer.x") == [
-        (0.5, "answer.x has a 3 times; each may come once")
+        (0.5, "answer.x has a 3 times; each may occur only once")
     ]
     assert cost({"x": [1, 1.0, True]}, rule="unique", value="answer.x") == pytest.approx(1 / 3)
     assert cost({"x": ["A", "a"]}, rule="unique", value="answer.x") == 0
