@@ -263,8 +263,8 @@ def test_a_refusal_says_first_what_speaks_against_the_answer():
     decided = decide_pool(pool, passes_left=0, policy=BY_VOTES.replaced(tau_answer=0.5))
 
     assert decided.reason == (
-        "the answer is right with probability 0.333, below tau_answer 0.5; evidence (log-odds): against it start of an "
-        "average answer -1.04; for it share of candidates +0.35"
+        "the answer is right with probability 0.333, below tau_answer 0.5; evidence (log-odds): against it log-odds of "
+        "an average answer -1.04; for it share of candidates +0.35"
     )
 
 
