@@ -240,6 +240,8 @@ class ConstraintReport:
     """Reason why a usually exact constraint proves nothing for this problem; empty otherwise."""
     fields: Mapping[str, str] = field(default_factory=dict)
     """Canonical JSON text of each leaf of a structured answer by path; empty for other answers."""
+    field_tolerance: float = 0.0
+    """Difference up to which numbers of one field are the same value."""
 
     @property
     def parsed(self) -> bool:

@@ -1,7 +1,8 @@
 """Probability of each field of a structured answer, from the candidates' values of this field.
 
 Every field (JSON path) is a small problem of its own: its answers are the distinct values among the candidates, and the
-value of a candidate that lacks the field is "missing". The log-odds that a value v is right are
+value of a candidate that lacks the field is "missing". Numbers within the task's tolerance are one value
+(``tasks.fields.merged``). The log-odds that a value v is right are
 
     w . phi(v) + bias + bias of the kind of field,   phi = (answers, votes, skill, energy, penalty)
 
@@ -35,7 +36,7 @@ from raydebm.decision.evidence.posterior import Belief
 from raydebm.decision.evidence.terms import MAX_Z, Reference
 from raydebm.decision.table import Floats, Ints, sigmoid
 from raydebm.records import FieldBelief, ScoredCandidate
-from raydebm.tasks.fields import MAX_FIELDS, kind_of_field
+from raydebm.tasks.fields import MAX_FIELDS, kind_of_field, merged
 
 TERMS = ("answers", "votes", "skill", "energy", "penalty")
 MISSING = ""
@@ -86,7 +87,7 @@ class FieldEvidence:
     """Index of each answer by its canonical text."""
     path_of_row: Ints
     values: list[str]
-    """JSON text of each value, R in total; ``MISSING`` for none."""
+    """JSON text of each value, or of the number that represents it, R in total; ``MISSING`` for none."""
     count: Ints
     """Number of candidates with the value, shape (R,)."""
     authors: list[str]
@@ -125,18 +126,22 @@ def field_evidence(
     if len(paths) > MAX_FIELDS:
         return None
     num_answers, total = len(first), len(usable)
+    count = np.bincount(answer, minlength=num_answers)
+    tolerance = max(each.report.field_tolerance for each in usable)
     own = [usable[place].report.fields for place in first]
     rows, values, path_of_row = [], list[str](), list[int]()
     for place, path in enumerate(paths):
         start, codes = len(values), dict[str, int]()
         texts = [fields.get(path, MISSING) for fields in own]
+        if tolerance:
+            texts = merged(texts, count.tolist(), tolerance)
         for text in texts:
             if text not in codes:
                 codes[text] = start + len(codes)
         rows.append([codes[text] for text in texts])
         values += codes
         path_of_row += [place] * len(codes)
-    table, count = np.array(rows), np.bincount(answer, minlength=num_answers)
+    table = np.array(rows)
     flat, size, per_path = table.ravel(), len(values), len(paths)
 
     def summed(values: Floats | Ints) -> Floats:
@@ -248,7 +253,7 @@ def field_beliefs(
     return tuple(
         FieldBelief(
             path=path,
-            **_value(evidence.values[row]),
+            **_value(best.report.fields.get(path, MISSING)),
             confidence=sure,
             num_candidates=int(evidence.count[row]),
             runner_up=_value(evidence.values[other])["value"] if other != row else None,

@@ -49,7 +49,7 @@ from raydebm.service.store.outcomes import ReportedOutcome, reports_by_record
 from raydebm.service.store.reader import DecisionReader, Filter
 from raydebm.service.store.record import DecisionRecord
 from raydebm.tasks.base import Task, gold_maker
-from raydebm.tasks.fields import value_key
+from raydebm.tasks.fields import is_same_value, value_key
 from raydebm.tasks.labels import label_candidate
 from raydebm.user_files import writing
 
@@ -174,10 +174,10 @@ def _with_fields(
         own, selected = scored.report.fields.get(path), of_selected.get(path)
         if own == selected:
             fields[path] = each["correct"]
-        elif "value" in each:
-            fields[path] = own == value_key(each["value"])
-        elif each["correct"]:
-            fields[path] = False
+        elif each["correct"] or "value" in each:
+            wanted = value_key(each["value"]) if "value" in each else selected
+            tolerance = scored.report.field_tolerance
+            fields[path] = own is not None and wanted is not None and is_same_value(own, wanted, tolerance)
     return replace(label, fields=fields)
 
 

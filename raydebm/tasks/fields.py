@@ -6,8 +6,10 @@ an item of a list with a key column (``x-key`` in the schema) as ``items[sku="A1
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 from raydebm.records import Problem
@@ -22,12 +24,17 @@ KEY = "x-key"
 
 _NAME = re.compile(r"[\w-]+")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+_NUMERIC = tuple("-0123456789")
+"""First characters of a number in JSON."""
 _ITEM = re.compile(r'\[(?:\d+|[^\]="\[]+=(?:"(?:[^"\\]|\\.)*"|[^\]"]*))\]')
 
 
 @runtime_checkable
 class HasFields(Protocol):
-    """A task whose answers are objects or lists, so that each field has a probability of its own."""
+    """A task whose answers are objects or lists, so that each field has a probability of its own.
+
+    If numbers may differ, it also has a method ``field_tolerance(problem)`` with the allowed difference.
+    """
 
     def fields(self, problem: Problem, answer: Any) -> Mapping[str, Any]:
         """JSON values of a parsed answer by path; empty for a problem without fields."""
@@ -123,13 +130,57 @@ def compare_fields(found: Mapping[str, Any], gold: Mapping[str, Any], *, toleran
     """Verdict on each field of an answer or of the reference answer; numbers may differ by the tolerance. A field
     that only one of them has is wrong."""
     return {
-        path: path in found and path in gold and _is_same(found[path], gold[path], tolerance)
+        path: path in found and path in gold and is_same_value(value_key(found[path]), value_key(gold[path]), tolerance)
         for path in dict.fromkeys([*gold, *found])
     }
 
 
-def _is_same(value: Any, wanted: Any, tolerance: float) -> bool:
-    if value_key(value) == value_key(wanted):
-        return True
-    # Decimal fractions are not exact in binary: 10.01 - 10.00 is above 0.01 by rounding alone.
-    return is_number(value) and is_number(wanted) and abs(value - wanted) <= tolerance * (1 + 1e-9)
+def is_same_value(text: str, other: str, tolerance: float) -> bool:
+    """Whether two values are equal by their canonical texts, or are numbers within the tolerance."""
+    are_numbers = text.startswith(_NUMERIC) and other.startswith(_NUMERIC)
+    return text == other or (are_numbers and _is_near(_number(text), _number(other), tolerance))
+
+
+def _number(text: str) -> float:
+    return int(text) if text.lstrip("-").isdigit() else float(text)
+
+
+def _is_near(number: float, other: float, tolerance: float) -> bool:
+    try:
+        # Decimal fractions are not exact in binary: 10.01 - 10.00 is above 0.01 by rounding alone.
+        return abs(number - other) <= tolerance * (1 + 1e-9)
+    except OverflowError:  # a fraction, and an integer beyond every float
+        return False
+
+
+def merged(texts: Sequence[str], votes: Sequence[int], tolerance: float) -> list[str]:
+    """The texts, with one text for numbers that are equal within the tolerance.
+
+    "Within the tolerance" is not transitive: within 0.01, 1.00 equals 1.01, which equals 1.02. So the number with the
+    most votes within the tolerance represents all numbers there, and the rest is merged in the same way. Ties go to the
+    number with more votes of its own, then to the smaller one. Two numbers with one representative may differ by up to
+    twice the tolerance.
+
+    Args:
+        texts: canonical texts of a field's values.
+        votes: number of candidates with each of them.
+        tolerance: allowed difference.
+    """
+    numbers = sorted((_number(text), text) for text in set(texts) if text.startswith(_NUMERIC))
+    if not any(_is_near(number, higher, tolerance) for (number, _), (higher, _) in pairwise(numbers)):
+        return list(texts)
+    near = {text: [text] for _, text in numbers}
+    for place, (number, text) in enumerate(numbers):
+        for higher, other in numbers[place + 1 :]:
+            if not _is_near(number, higher, tolerance):
+                break
+            near[text].append(other)
+            near[other].append(text)
+    own = Counter[str]()
+    for text, count in zip(texts, votes, strict=True):
+        own[text] += count
+    represented_by, left = dict[str, str](), {text: own[text] for _, text in numbers if len(near[text]) > 1}
+    while left:
+        most = max(left, key=lambda text: (sum(left.get(each, 0) for each in near[text]), own[text]))
+        represented_by |= {text: most for text in near[most] if left.pop(text, None) is not None}
+    return [represented_by.get(text, text) for text in texts]

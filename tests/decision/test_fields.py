@@ -22,13 +22,13 @@ from raydebm.records import Candidate, ConstraintReport, Energies, ScoredCandida
 CERTIFIED = {"max_error": 0.02, "confidence": 0.9, "certified": True, "problems": 50, "thresholds": [0.8, 0.9]}
 
 
-def scored(name, fields, *, author="ann", mu=None, violations=(), proof=None):
+def scored(name, fields, *, author="ann", mu=None, violations=(), proof=None, tolerance=0.0):
     answer = json.dumps(fields)
     return ScoredCandidate(
         candidate=Candidate(candidate_id=name, task="t", problem_id="p", generator=author, text=answer),
         report=ConstraintReport(
             candidate_id=name, answer=answer, vote_key=answer, penalty=0.0, violations=violations, proof=proof,
-            fields={path: json.dumps(value) for path, value in fields.items()},
+            fields={path: json.dumps(value) for path, value in fields.items()}, field_tolerance=tolerance,
         ),
         energies=None if mu is None else Energies(candidate_id=name, members=(mu,)),
     )  # fmt: skip
@@ -74,6 +74,26 @@ def test_candidates_of_one_answer_share_its_probability():
 
     assert fields["date"].confidence == pytest.approx(0.4 + 0.2 * 1.5 / 3)
     assert fields["total"].confidence == pytest.approx(0.8 + 0.2 * 2.5 / 3)
+
+
+def test_numbers_within_the_tolerance_are_one_value_and_the_selected_one_stays_as_it_is():
+    """Three answers with 0.3 each say it, and of the rest all three candidates: 0.9 + 0.1 * 3.5 / 4."""
+    totals = (118.401, 118.4, 118.39)
+    pool = [scored(str(total), {"total": total}, tolerance=0.01) for total in totals]
+
+    total = beliefs_about(pool, 0.3, 0.3, 0.3)["total"]
+
+    assert (total.value, total.num_candidates, total.runner_up) == (118.401, 3, None)
+    assert total.confidence == pytest.approx(0.9 + 0.1 * 3.5 / 4)
+
+
+def test_a_runner_up_is_the_number_that_represents_the_others():
+    pool = [scored(str(total), {"total": total}, tolerance=0.01) for total in (5, 7.01, 7, 7.02)]
+
+    total = beliefs_about(pool, 0.4, 0.2, 0.2, 0.2)["total"]
+
+    assert (total.value, total.num_candidates, total.runner_up) == (5, 1, 7.01)
+    assert total.runner_up_confidence == pytest.approx(0.6)
 
 
 def test_a_field_that_only_others_have_is_missing():

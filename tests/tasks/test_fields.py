@@ -2,13 +2,15 @@
 
 import json
 import math
+from dataclasses import replace
+from itertools import permutations
 
 import pytest
 from task_data import label
 
 from raydebm.records import Gold, Problem
 from raydebm.tasks.declared import DeclaredTask
-from raydebm.tasks.fields import MAX_FIELDS, compare_fields, kind_of_field, leaves, named_path, value_key
+from raydebm.tasks.fields import MAX_FIELDS, compare_fields, kind_of_field, leaves, merged, named_path, value_key
 from raydebm.testing import check
 
 ITEMS = {"properties": {"items": {"type": "array", "x-key": "sku"}}}
@@ -82,6 +84,40 @@ def test_numbers_within_the_tolerance_are_equal_and_texts_are_not():
     assert compare_fields(found, gold, tolerance=0.01) == {"total": True, "id": False}
 
 
+def test_a_fraction_is_not_an_integer_beyond_every_float():
+    assert compare_fields({"total": 10**400}, {"total": 1.5}, tolerance=0.01) == {"total": False}
+
+
+@pytest.mark.parametrize("order", [*permutations(["118.4", "118.401", "118.39"])])
+def test_numbers_within_the_tolerance_of_one_that_most_are_near_to_count_as_it(order):
+    """118.39 and 118.401 are 0.011 apart, and both within 0.01 of 118.4."""
+    assert merged(order, [1, 1, 1], 0.01) == ["118.4"] * 3
+
+
+def test_a_chain_of_numbers_is_divided_from_where_most_votes_are():
+    """1.01 and 1.02 have the same votes within 0.01. The smaller one wins, or the one with more votes of its own."""
+    texts = ["1", "1.01", "1.02", "1.03"]
+
+    assert merged(texts, [1, 1, 1, 1], 0.01) == ["1.01", "1.01", "1.01", "1.03"]
+    assert merged(texts, [1, 1, 2, 1], 0.01) == ["1", "1.02", "1.02", "1.02"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "votes", "expected"),
+    [
+        (["10", "10.01"], [1, 1], ["10", "10"]),
+        (["10", "10.01"], [1, 2], ["10.01", "10.01"]),
+        (["10", "10.0101"], [1, 1], ["10", "10.0101"]),
+        (['"10"', '"10.001"', '"nan"', "true", "1", "null", ""], [1] * 7, None),
+        ([str(2**60), str(2**60 + 1)], [1, 1], None),
+        ([str(10**400), "1.5"], [1, 1], None),
+    ],
+    ids=["the smaller", "the more frequent", "beyond", "no numbers", "long ids", "beyond every float"],
+)
+def test_which_values_of_two_are_one(texts, votes, expected):
+    assert merged(texts, votes, 0.01) == (expected or texts)
+
+
 INVOICE = {
     "name": "invoice",
     "instructions": "Answer in JSON.",
@@ -101,7 +137,22 @@ def test_a_declared_json_task_gives_fields_and_the_field_of_a_violation():
     report = check(DeclaredTask(INVOICE), '{"text": "t"}', '{"total": -1.0, "items": [{"price": 2}]}')
 
     assert report.fields == {"total": "-1", "items[0].price": "2"}
+    assert report.field_tolerance == 0.005
     assert [violation.path for violation in report.violations] == ["items", "total"]
+
+
+@pytest.mark.parametrize(
+    ("gold", "tolerance"),
+    [
+        ({"by_kind": {"rough": {"match": "json", "tolerance": 5}}}, 5),
+        ({"match": "number", "value": "answer.total", "tolerance": 5}, 0),
+    ],
+    ids=["of the kind of question", "of one number of the answer"],
+)
+def test_the_tolerance_of_fields_is_that_of_the_whole_answer(gold, tolerance):
+    task = DeclaredTask({**INVOICE, "data": {"kind": "kind"}, "gold": {"field": "gold", "match": "json", **gold}})
+
+    assert task.field_tolerance(replace(PROBLEM, kind="rough")) == tolerance
 
 
 @pytest.mark.parametrize(

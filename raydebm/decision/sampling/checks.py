@@ -52,12 +52,14 @@ def _check(task: Task, problem: Problem, candidate_id: str, text: str) -> Constr
         violations=violations,
         proof=proof.holds,
         note=well_formed(proof.note),
-        fields=_fields(task, problem, answer),
+        **_fields(task, problem, answer),
     )
 
 
-def _fields(task: Task, problem: Problem, answer: Any) -> dict[str, str]:
+def _fields(task: Task, problem: Problem, answer: Any) -> dict[str, Any]:
     if not isinstance(task, HasFields):
         return {}
-    fields = task.fields(problem, answer)
-    return {well_formed(path): well_formed(value_key(value)) for path, value in fields.items()}
+    values = task.fields(problem, answer)
+    fields = {well_formed(path): well_formed(value_key(value)) for path, value in values.items()}
+    tolerance = getattr(task, "field_tolerance", None)
+    return {"fields": fields, "field_tolerance": 0.0 if tolerance is None else tolerance(problem)}

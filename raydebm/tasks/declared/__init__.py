@@ -187,6 +187,11 @@ class DeclaredTask:
         output = self.definition.output
         return leaves(answer, output.json_schema) if output.format == "json" else {}
 
+    def field_tolerance(self, problem: Problem) -> float:
+        """Tolerance of the comparison with the reference answer, field by field."""
+        rule = self._gold_rule(problem)
+        return rule.tolerance if rule is not None and rule.match == "json" and rule.value == "answer" else 0.0
+
     def parse(self, problem: Problem, text: str) -> Answer | None:
         return find_answer(self.definition.output, text, self._choices(problem))
 

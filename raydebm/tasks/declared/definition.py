@@ -76,7 +76,8 @@ class AnswerComparison(Strict):
     ignore_space: bool = False
     """Compare texts without whitespace and without a full stop at the end. Votes ignore them, too."""
     tolerance: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For number: allowed difference. For json: of every number in the answer."""
+    """For number: allowed difference. For json: of every number in the answer, also between candidates, whose fields
+    are then the same value."""
 
     @model_validator(mode="after")
     def _tolerance_fits_the_match(self) -> Self:

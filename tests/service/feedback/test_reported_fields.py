@@ -1,7 +1,7 @@
 """What reports on single fields say about the candidates, and a guarantee about fields that is certified on them.
 
 Every decision is about a form of two fields: seven of ten candidates give {"a": 1, "b": 5}, which is selected, two have
-another a, and the last one lacks b.
+another a, and the last one lacks b. Numbers may differ by 0.5.
 """
 
 import json
@@ -25,7 +25,7 @@ FORM = DeclaredTask(
         "instructions": "Answer in JSON.",
         "prompt": "{text}",
         "output": {"format": "json"},
-        "gold": {"field": "gold", "match": "json"},
+        "gold": {"field": "gold", "match": "json", "tolerance": 0.5},
     }
 )
 POLICY = Policy(
@@ -78,8 +78,9 @@ def test_a_wrong_field_is_wrong_for_every_candidate_with_its_value(reported):
     ]  # fmt: skip
 
 
-def test_a_known_value_settles_the_field_of_every_candidate(reported):
-    reader = reported((False, {"fields": {"a": {"correct": False, "value": 2}}}))
+@pytest.mark.parametrize("value", [2, 2.5], ids=["the same", "within the tolerance"])
+def test_a_known_value_settles_the_field_of_every_candidate(reported, value):
+    reader = reported((False, {"fields": {"a": {"correct": False, "value": value}}}))
 
     assert fields_of_labels(reader) == [{"a": False}, {"a": True}, {"a": False}]
 
