@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 45_950,
+    "source lines": 46_000,
     "modules": 268,
-    "test lines": 35_990,
+    "test lines": 36_040,
     "benchmark lines": 2_460,
     "client lines": 410,
     "document lines outside docs/log": 5_780,
-    "tracked bytes": 15_320_000,
+    "tracked bytes": 15_330_000,
     "recipe keys": 164,
     "service arguments": 28,
     "commands": 16,
