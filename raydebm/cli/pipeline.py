@@ -31,7 +31,12 @@ def pipeline_for(
     from raydebm.pipeline.runner import Pipeline
 
     with ProgressBars() as bars:
-        pipeline = Pipeline(recipe=recipe, progress=bars, on_stage=lambda report: bars.print(_describe(report)))
+
+        def on_stage(report: "StageReport") -> None:
+            if report.facts:  # a stage that has nothing to do for this recipe has none
+                bars.print(_describe(report))
+
+        pipeline = Pipeline(recipe=recipe, progress=bars, on_stage=on_stage)
         if retry_failed:
             pipeline.forget_failed()
         if own_candidates:
@@ -100,6 +105,9 @@ _COUNTS = {
     },
     "labels": {"correct": "correct", "incorrect": "incorrect", "unlabeled": "without a label"},
     "energies": {"candidates": "candidates scored", "truncated": "cut to the context", "failed": "without an energy"},
+    "scores": {"scored": "scores", "failed": "answers without a score"},
+    "baselines": {"scored": "scores", "failed": "answers without a score"},
+    "passes": {"passes": "later passes", "requests": "requests", "failed": "failed"},
     "evaluation": {"num_problems": "test problems"},
 }
 """Numbers in the line of a stage, with their nouns; a number of 0 is left out."""

@@ -10,9 +10,8 @@ from raydebm.decision.table import SHUFFLE_SEED, PoolTable, Scores
 from raydebm.errors import PoolError
 from raydebm.identity import seed_for
 from raydebm.pipeline.context import StageContext
-from raydebm.pipeline.scores import evidence_of, scores_of
 from raydebm.records import Label, Problem, ScoredCandidate
-from raydebm.run.directory import SCORES_FOLDER
+from raydebm.run.directory import SCORES_FOLDER, RunDir
 
 if TYPE_CHECKING:
     from raydebm.evaluation.results.evaluation import TextsRead
@@ -32,7 +31,7 @@ def recorded_candidates(context: StageContext, *splits: str) -> dict[str, Scored
         candidates = {row.candidate_id: row for row in run.candidates(source) if row.problem_id in problems}
         reports = {row.candidate_id: row for row in run.reports(labelled) if row.candidate_id in candidates}
         energies = {row.candidate_id: row.energies for row in run.energies(scored) if row.candidate_id in candidates}
-        scores = evidence_of(context.recipe, run, folder)
+        scores = read_scores(run, (baseline.name for baseline in context.recipe.evidence), folder=folder)
         if absent := candidates.keys() - reports.keys():
             raise PoolError(
                 f"{len(absent)} candidates have no constraint report, the first is {min(absent)!r}; run the label "
@@ -90,13 +89,25 @@ def later_pass(split: str, number: int) -> str:
     return f"regenerated/{split}-{number}"
 
 
+def read_scores(run: RunDir, names: Iterable[str], *, folder: str = SCORES_FOLDER) -> Scores:
+    """Scores so far, by baseline name, then by candidate id. Parts of a score are named ``<name>.<part>``."""
+    scores: dict[str, dict[str, float | None]] = {}
+    for name in names:
+        if run.has_scores(name, folder):
+            rows = run.scores(name, folder)
+            scores[name] = {row.candidate_id: row.score for row in rows}
+            for part in dict.fromkeys(part for row in rows for part in row.parts):
+                scores[f"{name}.{part}"] = {row.candidate_id: row.parts.get(part) for row in rows}
+    return scores
+
+
 def evaluated_pools(context: StageContext, *splits: str) -> PoolTable:
     """The scored pools of some splits, in this order, with the baseline scores so far."""
     return assembled(
         [problem for split in splits for problem in context.problems_of(split)],
         recorded_candidates(context, *splits).values(),
         labels=recorded_labels(context, *splits),
-        scores=scores_of(context),
+        scores=read_scores(context.run, (baseline.name for baseline in context.recipe.baselines)) or None,
     )
 
 

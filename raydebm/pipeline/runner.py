@@ -11,22 +11,20 @@ from raydebm.errors import ConfigError
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.generators import check_keys
 from raydebm.pipeline.context import Facts, StageContext
-from raydebm.pipeline.scores import ask_failed_again, check_judges, evidence_names, score_baselines
-from raydebm.pipeline.stages.calibration import (
-    Calibrated,
-    calibrate_run,
-    keep_guarantees,
-    make_calibration,
-    prepare_calibration,
-    score_evidence,
-)
+from raydebm.pipeline.stages.calibration import Calibrated, calibrate_run, keep_guarantees, make_calibration
 from raydebm.pipeline.stages.energies import make_energies, make_scorer
 from raydebm.pipeline.stages.evaluation import make_evaluation, read_evaluation
 from raydebm.pipeline.stages.pairs import make_pairs
-from raydebm.pipeline.stages.passes import forget_failed_passes
+from raydebm.pipeline.stages.passes import forget_failed_passes, make_passes
 from raydebm.pipeline.stages.problems import make_candidates, make_labels, make_problems
+from raydebm.pipeline.stages.scores import (
+    ask_failed_again,
+    check_judges,
+    evidence_names,
+    make_baselines,
+    make_scores,
+)
 from raydebm.pipeline.writing_lock import write_lock
-from raydebm.run.directory import SCORES_FOLDER
 from raydebm.run.fingerprints import NOT_COMPLETE, current_manifest, new_manifest, why_not_current
 from raydebm.run.stages import STAGES, Stage, StageName, stage_named
 from raydebm.tasks import task_of
@@ -82,10 +80,10 @@ class Pipeline(StageContext):
             ConfigError: the policy in force would lose a certified guarantee.
         """
         self.make("energies")
+        self.make("scores")
         with write_lock(self.run):
             if not force:
                 keep_guarantees(self, "another guarantee is asked for")
-            score_evidence(self)
             calibrated = calibrate_run(self)
             if calibrated.is_certified or force:
                 self.run.reopen("calibration")
@@ -96,14 +94,12 @@ class Pipeline(StageContext):
         return calibrated
 
     def _bring(self, stage: Stage, held: ExitStack) -> None:
-        if stage.name in PREPARE:
-            PREPARE[stage.name](self)
         current = current_manifest(stage.name, self.recipe, self.run)
         if current is None:
             reason = why_not_current(stage.name, self.recipe, self.run)
             if reason is not None and reason != NOT_COMPLETE:
                 _LOG.warning("%s is made again: %s", self.run.uri(stage.name), reason)
-            self._check_may_be_made(stage)
+            self._check_may_be_made(stage, reason or NOT_COMPLETE)
             held.enter_context(write_lock(self.run))
             current = current_manifest(stage.name, self.recipe, self.run)  # another process may have made it meanwhile
         if current is None:
@@ -123,7 +119,7 @@ class Pipeline(StageContext):
         manifest = self.run.manifest(stage.name)
         return manifest is None or manifest == current_manifest(stage.name, self.recipe, self.run)
 
-    def _check_may_be_made(self, stage: Stage) -> None:
+    def _check_may_be_made(self, stage: Stage, reason: str) -> None:
         task_of(self.recipe.task)  # an unknown one is refused before anything is written
         for given in stage.given_by:
             if self.run.exists(given.marker):
@@ -131,6 +127,8 @@ class Pipeline(StageContext):
                     f"{self.run.root} {given.is_what}, and its stage {stage.name!r} is missing or was made with other "
                     f"settings, files or versions than this recipe's; {given.remedy}"
                 )
+        if stage.name == "calibration":
+            keep_guarantees(self, reason)
 
     def check_keys(self, *, judges: bool = True) -> None:
         """Check API keys before a cluster is started.
@@ -156,11 +154,11 @@ class Pipeline(StageContext):
             if self.run.facts("candidates").get("num_failed"):
                 self.run.reopen("candidates")
             forget_failed_passes(self)
-            failed = ask_failed_again(self.recipe, self.run)
-            if failed & evidence_names(self.recipe):
-                self.run.reopen("calibration")
-            if failed:
-                self.run.reopen("evaluation")
+            failed, evidence = ask_failed_again(self.recipe, self.run), evidence_names(self.recipe)
+            if failed & evidence:
+                self.run.reopen("scores")
+            if failed - evidence:
+                self.run.reopen("baselines")
 
 
 MAKERS: dict[StageName, Callable[[StageContext], Facts]] = {
@@ -170,15 +168,13 @@ MAKERS: dict[StageName, Callable[[StageContext], Facts]] = {
     "pairs": make_pairs,
     "scorer": make_scorer,
     "energies": make_energies,
+    "scores": make_scores,
     "calibration": make_calibration,
+    "passes": make_passes,
+    "baselines": make_baselines,
     "evaluation": make_evaluation,
 }
 """Functions that write a stage's files. The stages before it are complete."""
-PREPARE: dict[StageName, Callable[[StageContext], None]] = {
-    "calibration": prepare_calibration,
-    "evaluation": score_baselines,
-}
-"""Functions that update a stage's inputs that no other stage writes; they may reopen that stage."""
 
 
 SHARED = ("problems", "candidates", "labels")
@@ -217,11 +213,3 @@ def share_stage(first: Pipeline, other: Pipeline, stage: str) -> None:
     if theirs != own:
         with write_lock(other.run):
             first.run.copy_stage(stage, other.run)
-
-
-def share_scores(first: Pipeline, other: Pipeline) -> None:
-    """Copy baseline scores, with the judges' journals, to a run without any: answers about the same candidates are
-    paid."""
-    if first.run.manifest(SCORES_FOLDER) is not None and other.run.manifest(SCORES_FOLDER) is None:
-        with write_lock(other.run):
-            first.run.copy_stage(SCORES_FOLDER, other.run)

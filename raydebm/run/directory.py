@@ -208,6 +208,17 @@ class RunDir(Folder):
         if manifest is None:
             raise PoolError(f"{self.uri(stage)} has no manifest, so the stage is not complete; run it first")
         other.remove(stage)
+        self._copy_files(stage, other)
+        other.finish(stage, manifest)
+
+    def copy_scores(self, other: "RunDir") -> None:
+        """Copy baseline scores, with the judges' journals, to a run directory without any: answers about the same
+        candidates are paid."""
+        if self.names(SCORES_FOLDER) and not other.names(SCORES_FOLDER):
+            self._copy_files(SCORES_FOLDER, other)
+
+    def _copy_files(self, stage: str, other: "RunDir") -> None:
+        """Copy the files of a stage but its manifest."""
         (source_fs, source), (target_fs, target) = filesystem_of(self.root), filesystem_of(other.root)
         folder = f"{source}/{stage}"
         for info in source_fs.get_file_info(fs.FileSelector(folder, recursive=True)):
@@ -215,4 +226,3 @@ class RunDir(Folder):
                 copied = f"{target}/{stage}/{info.path.removeprefix(folder + '/')}"
                 target_fs.create_dir(copied.rsplit("/", 1)[0], recursive=True)
                 fs.copy_files(info.path, copied, source_filesystem=source_fs, destination_filesystem=target_fs)
-        other.finish(stage, manifest)

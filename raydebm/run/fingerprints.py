@@ -1,4 +1,4 @@
-"""Dependencies of a stage's output: settings, files named in the recipe, and the output of the previous stage."""
+"""Dependencies of a stage's output: settings, files named in the recipe, and the output of the stages before it."""
 
 import hashlib
 import uuid
@@ -38,9 +38,10 @@ def stage_fingerprint(stage: StageName, recipe: Recipe, run: RunDir) -> str:
     constraints = settings["task"].pop("constraints")
     if constraints is not None and stage not in ("problems", "candidates"):  # answers are first checked with the labels
         settings["constraints"] = constraints
-    if "scorer" in settings and stage != "scorer":
+    has_evidence = bool(recipe.evidence) and ("decision" in settings or stage == "scores")
+    if ("scorer" in settings and stage != "scorer") or (has_evidence and stage == "scores"):
         settings["scored_out_of_bag"] = run.learns_out_of_bag(recipe)
-    if "decision" in settings and recipe.evidence:
+    if has_evidence:
         settings["evidence"] = [_without_placement(baseline.model_dump(mode="json")) for baseline in recipe.evidence]
     if stage == "pairs":  # equal texts count once, and the mode decides which texts are equal
         settings["reasoning"] = recipe.scorer.reasoning
@@ -64,7 +65,7 @@ def _stage_contents(
     sections = stage_named(stage).settings
     if facts is None:
         facts = run.facts("problems")
-    content_ids = _contents(_dependencies(recipe, sections), facts.get(FILES, {}))
+    content_ids = _contents(_dependencies(recipe, stage), facts.get(FILES, {}))
     if "decision" in sections:
         files = extension_files()
         contents = _contents(str(file) for file in files.values())
@@ -101,11 +102,10 @@ def _contents(names: Iterable[str], files: Mapping[str, Sequence[str]] | None = 
 
 def new_manifest(stage: StageName, recipe: Recipe, run: RunDir, *, facts: Mapping[str, Any]) -> dict[str, Any]:
     """The manifest of a stage that was just completed."""
-    upstream = stage_named(stage).upstream
     return {
         "fingerprint": stage_fingerprint(stage, recipe, run),
         "contents": _stage_contents(stage, recipe, run, facts if stage == "problems" else None),
-        "upstream": None if upstream is None else build_id(upstream.name, run),
+        "inputs": {before.name: build_id(before.name, run) for before in stage_named(stage).inputs},
         "making": uuid.uuid4().hex,
         "version": __version__,
         "facts": dict(facts),
@@ -115,7 +115,7 @@ def new_manifest(stage: StageName, recipe: Recipe, run: RunDir, *, facts: Mappin
 def current_manifest(stage: StageName, recipe: Recipe, run: RunDir) -> dict[str, Any] | None:
     """The stage's manifest if the stage is current for this recipe, else None.
 
-    A current stage has the same settings and file contents, and is newer than the stage before it.
+    A current stage has the same settings and file contents, and was made from the stages before it as they are.
     """
     return run.manifest(stage) if why_not_current(stage, recipe, run) is None else None
 
@@ -135,10 +135,11 @@ def why_not_current(stage: StageName, recipe: Recipe, run: RunDir) -> str | None
     changed = _changed(manifest, _stage_contents(stage, recipe, run))
     if changed:
         return f"content of {', '.join(map(repr, changed))} changed"
-    upstream = stage_named(stage).upstream
-    before = None if upstream is None else run.manifest(upstream.name)
-    if upstream is not None and before is not None and manifest.get("upstream") != before.get("making"):
-        return f"{upstream.name} made again"
+    made_from = manifest.get("inputs", {})
+    for before in stage_named(stage).inputs:
+        build = build_id(before.name, run)
+        if build is not None and made_from.get(before.name) != build:
+            return f"{before.name} made again"
     return None
 
 
@@ -152,7 +153,8 @@ def basis(stage: StageName, recipe: Recipe, run: RunDir) -> str:
     return content_id(stage_fingerprint(stage, recipe, run), build_id(stage, run))
 
 
-def _dependencies(recipe: Recipe, sections: Iterable[str]) -> Iterator[str]:
+def _dependencies(recipe: Recipe, stage: StageName) -> Iterator[str]:
+    sections = stage_named(stage).settings
     if "task" in sections:
         yield from (source.source for source in (recipe.task.train, recipe.task.test) if source.source is not None)
     if "generators" in sections:
@@ -160,7 +162,7 @@ def _dependencies(recipe: Recipe, sections: Iterable[str]) -> Iterator[str]:
         yield from (generator.model for generator in recipe.generators if generator.kind == "transformers")
     if "scorer" in sections:
         yield recipe.scorer.backbone
-    if "decision" in sections:
+    if "decision" in sections or stage == "scores":
         yield from chain.from_iterable(map(_names_of_baseline, recipe.evidence))
     if "baselines" in sections:
         yield from chain.from_iterable(map(_names_of_baseline, recipe.baselines))

@@ -103,6 +103,8 @@ class Folder:
             infos = filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True))
         except NotADirectoryError as error:
             raise PoolError(f"{self.uri(*parts)} is a file; give the folder") from error
+        except FileNotFoundError:  # allow_not_found fails if the folder is made right after Arrow did not find it
+            return []
         return [info for info in infos if info.type == fs.FileType.File]
 
     def names(self, *parts: str) -> list[str]:

@@ -3,20 +3,24 @@
 Fingerprints, the runner, retries and the plan of a dry run are derived from this module.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-StageName = Literal["problems", "candidates", "labels", "pairs", "scorer", "energies", "calibration", "evaluation"]
+StageName = Literal[
+    "problems", "candidates", "labels", "pairs", "scorer", "energies", "scores", "calibration", "passes", "baselines",
+    "evaluation",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """One step of a run, which reads the output of the stages before it."""
+    """One step of a run, which reads the output of other stages."""
 
     name: StageName
     upstream: "Stage | None" = None
-    """The previous stage; remaking it makes this stage stale."""
+    """The stage whose output this one continues: its settings count here too, and remaking it makes this one stale."""
+    also_reads: "tuple[Stage, ...]" = ()
+    """Further stages whose remaking makes this one stale. Their settings do not count here."""
     sections: tuple[str, ...] = ()
     """Sections of the recipe that matter to this stage and to no earlier one."""
     writes: tuple[str, ...]
@@ -30,11 +34,14 @@ class Stage:
         return (*(self.upstream.settings if self.upstream else ()), *self.sections)
 
     @property
-    def chain(self) -> Iterator["Stage"]:
-        """The stages up to and including this one, in order."""
-        if self.upstream is not None:
-            yield from self.upstream.chain
-        yield self
+    def inputs(self) -> "tuple[Stage, ...]":
+        """Stages whose remaking makes this one stale."""
+        return (*(() if self.upstream is None else (self.upstream,)), *self.also_reads)
+
+    @property
+    def chain(self) -> "tuple[Stage, ...]":
+        """The stages that this one depends on, in order, and this one."""
+        return tuple(dict.fromkeys((*(stage for before in self.inputs for stage in before.chain), self)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +89,23 @@ _SCORER = Stage(
     given_by=(REPAIRED,),
 )
 _ENERGIES = Stage(name="energies", upstream=_SCORER, writes=("energies.parquet",))
+_SCORES = Stage(name="scores", upstream=_PAIRS, writes=("<name>.parquet",))
+"""Scores of the baselines that are evidence, which fingerprints take from the recipe."""
 _CALIBRATION = Stage(
     name="calibration",
     upstream=_ENERGIES,
+    also_reads=(_SCORES,),
     sections=("decision",),
     writes=("policy.json", "grid.json", "decision.json"),
 )
+_PASSES = Stage(name="passes", upstream=_CALIBRATION, writes=("regenerated/test-<n>/",))
+_BASELINES = Stage(name="baselines", upstream=_PAIRS, sections=("baselines",), writes=("scores/<name>.parquet",))
+"""Scores of the other baselines, apart so that a change of one makes neither calibration nor guarantee stale."""
 _EVALUATION = Stage(
     name="evaluation",
-    upstream=_CALIBRATION,
-    sections=("baselines", "evaluation"),
+    upstream=_PASSES,
+    also_reads=(_BASELINES,),
+    sections=("evaluation",),
     writes=("metrics.json", "report.md", "report.html"),
 )
 

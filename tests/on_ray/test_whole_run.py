@@ -145,7 +145,9 @@ def test_a_second_run_reuses_every_stage(whole):
 
 
 def test_every_stage_ran_once_in_order(whole):
-    assert [report.stage for report in whole.reports if not report.reused] == ["energies", "calibration", "evaluation"]
+    assert [report.stage for report in whole.reports if not report.reused] == [
+        "energies", "scores", "calibration", "passes", "baselines", "evaluation",
+    ]  # fmt: skip
     assert [report.stage for report in whole.reports if report.reused] == [
         "problems", "candidates", "labels", "pairs", "scorer",
     ]  # fmt: skip

@@ -8,8 +8,9 @@ from raydebm.errors import MissingKeyError
 from raydebm.evaluation.baselines.eorm import EormRecord
 from raydebm.generators.journal import Journal
 from raydebm.pipeline.context import StageContext
+from raydebm.pipeline.pools import read_scores
 from raydebm.pipeline.runner import Pipeline
-from raydebm.pipeline.scores import ask_failed_again, read_scores, score_baselines, waiting_baselines
+from raydebm.pipeline.stages.scores import ask_failed_again, score_baselines, waiting_baselines
 from raydebm.records import Candidate, CandidateScore, Label, Problem, Verdict
 from raydebm.run.directory import RunDir
 from raydebm.run.fingerprints import baseline_state, new_manifest
@@ -61,7 +62,7 @@ def answers(count, problem_id="p"):
 def score(recipe, run, candidates, payer=None):
     run.write_problems(PROBLEMS)
     run.write_candidates(candidates)
-    score_baselines(StageContext(recipe=recipe.model_copy(update={"run_dir": run.root}), payer=payer))
+    score_baselines(StageContext(recipe=recipe.model_copy(update={"run_dir": run.root}), payer=payer), recipe.baselines)
     return [row.score for baseline in recipe.baselines for row in run.scores(baseline.name)]
 
 
@@ -150,7 +151,7 @@ def test_the_key_of_a_judge_is_not_missed_once_it_has_rated(tmp_path, monkeypatc
     for stage in ("candidates", "pairs"):
         pipeline.run.finish(stage, new_manifest(stage, pipeline.recipe, pipeline.run, facts={}))
     rated = {**baseline_state(pipeline.recipe.baselines[0]), "basis": pipeline.basis("pairs")}
-    pipeline.run.finish("scores", {"judge": rated})
+    pipeline.run.write_json(rated, "scores", "judge.state.json")
 
     pipeline.check_keys()
     pipeline.run.remove("candidates", "manifest.json")
@@ -165,16 +166,16 @@ def ranked(tmp_path):
     model.mkdir()
     (model / "weights").write_text("a")
     recipe = recipe_of(tmp_path / "run", baselines=[{"kind": "reward_model", "name": "rm", "model": str(model)}])
-    run.finish("scores", {"rm": {**baseline_state(recipe.baselines[0]), "basis": "b"}})
+    run.write_json({**baseline_state(recipe.baselines[0]), "basis": "b"}, "scores", "rm.state.json")
     return recipe, model, run
 
 
 def test_scores_are_made_again_when_the_model_changed(ranked):
     recipe, model, run = ranked
-    assert waiting_baselines(recipe, run, "b") == []
+    assert waiting_baselines(recipe, run, "b", recipe.baselines) == []
     (model / "weights").write_text("bb")
 
-    assert [baseline.name for baseline in waiting_baselines(recipe, run, "b")] == ["rm"]
+    assert [baseline.name for baseline in waiting_baselines(recipe, run, "b", recipe.baselines)] == ["rm"]
 
 
 def test_eorm_learns_from_all_pairs_whatever_ours_learn_from(local_ray, tmp_path):
@@ -208,15 +209,6 @@ def test_a_reader_reads_training_answers_where_the_posterior_learns_from_them(lo
 
     assert f"{trained}0" in expected or not expected
     assert {row.candidate_id for row in run.scores("reader")} == (expected or {"q0", "r0"} - {f"{trained}0"})
-
-
-def test_what_is_scored_again_calibrates_again(local_ray, tmp_path):
-    run = RunDir(str(tmp_path))
-    run.finish("calibration", {})
-
-    score(recipe_of(tmp_path, baselines=[READER]), run, answers(1))
-
-    assert run.manifest("calibration") is None
 
 
 def test_parts_of_a_score_are_scores_of_their_own(tmp_path):

@@ -268,3 +268,15 @@ def test_a_file_of_a_complete_stage_that_cannot_be_used_is_named_with_its_remedy
     remedy = f"remove {run.uri('evaluation', 'manifest.json')} and run the recipe again"
     with pytest.raises(ConfigError, match=f"metrics.json {message}.*{re.escape(remedy)}"):
         read_evaluation(run)
+
+
+def test_a_folder_that_is_made_right_after_it_was_not_found_is_empty(run, monkeypatch):
+    """Arrow raises then, whatever ``allow_not_found`` says."""
+
+    class Appearing:
+        def get_file_info(self, selector):
+            raise FileNotFoundError(selector.base_dir)
+
+    monkeypatch.setattr("raydebm.run.folder.filesystem_of", lambda address: (Appearing(), address))
+
+    assert run.files("candidates") == []

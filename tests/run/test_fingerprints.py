@@ -39,6 +39,22 @@ def test_a_baseline_that_is_evidence_calibrates_again():
 
 
 @pytest.mark.parametrize(
+    ("scored", "stage", "reason"),
+    [
+        ("scores", "calibration", "scores made again"),
+        ("baselines", "calibration", None),
+        ("baselines", "evaluation", "baselines made again"),
+    ],
+)
+def test_scores_of_evidence_calibrate_again_and_those_of_others_only_evaluate(tmp_path, scored, stage, reason):
+    recipe, run = parse_recipe(TREE), RunDir(str(tmp_path / "run"))
+    for name in (scored, stage, scored):
+        run.finish(name, new_manifest(name, recipe, run, facts={}))
+
+    assert why_not_current(stage, recipe, run) == reason
+
+
+@pytest.mark.parametrize(
     "changed", [{"scorer": {"pooling": "mean"}}, {"training": {"learning_rate": 0.5}}, {"pairs": {"max_correct": 2}}]
 )
 def test_what_is_learnt_trains_again(changed):

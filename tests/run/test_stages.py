@@ -7,7 +7,8 @@ from raydebm.run.stages import STAGES, stage_named
 
 def test_the_stages_in_their_order():
     assert [stage.name for stage in STAGES] == [
-        "problems", "candidates", "labels", "pairs", "scorer", "energies", "calibration", "evaluation"
+        "problems", "candidates", "labels", "pairs", "scorer", "energies", "scores", "calibration", "passes",
+        "baselines", "evaluation",
     ]  # fmt: skip
 
 
@@ -17,6 +18,10 @@ def test_a_stage_depends_on_the_sections_of_all_stages_before_it():
 
 def test_the_chain_of_a_stage_ends_with_it():
     assert [stage.name for stage in stage_named("labels").chain] == ["problems", "candidates", "labels"]
+
+
+def test_a_chain_leaves_out_stages_that_are_not_read():
+    assert {"scores", "baselines", "passes"}.isdisjoint(stage.name for stage in stage_named("energies").chain)
 
 
 def test_every_section_of_a_recipe_matters_first_to_one_stage():

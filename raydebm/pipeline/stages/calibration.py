@@ -7,13 +7,11 @@ from typing import Any
 from raydebm.decision.calibration.grid import CalibrationResult, calibrate, without_gate
 from raydebm.decision.policy import Policy
 from raydebm.errors import ConfigError
-from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
-from raydebm.pipeline.pools import default_policy, later_passes, recorded_labels
-from raydebm.pipeline.scores import evidence_names, score_baselines, score_later_pass
+from raydebm.pipeline.context import VALIDATION, Facts, StageContext
+from raydebm.pipeline.pools import default_policy, recorded_labels
 from raydebm.pipeline.stages.passes import outcomes_under
 from raydebm.pipeline.stages.posterior import fit_run_policy
 from raydebm.run.directory import RunDir
-from raydebm.run.fingerprints import why_not_current
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,18 +62,6 @@ def calibrate_run(context: StageContext) -> Calibrated:
     return Calibrated(policy=policy, files=files, facts=facts)
 
 
-def prepare_calibration(context: StageContext) -> None:
-    """Score the candidates with the evidence baselines, and keep certified guarantees from being lost.
-
-    Raises:
-        ConfigError: the stage would be made again without a certified guarantee of the policy in force.
-    """
-    score_evidence(context)
-    reason = why_not_current("calibration", context.recipe, context.run)
-    if reason is not None:
-        keep_guarantees(context, reason)
-
-
 def keep_guarantees(context: StageContext, reason: str) -> None:
     """Refuse to replace a policy by one without a guarantee for which it is certified.
 
@@ -108,13 +94,3 @@ def _thresholds(context: StageContext, default: Policy) -> CalibrationResult:
     outcomes = outcomes_under(context, VALIDATION, list(policies.values()))
     labels = recorded_labels(context, VALIDATION)
     return calibrate(dict(zip(policies, outcomes, strict=True)), labels, base=default, config=config)
-
-
-def score_evidence(context: StageContext) -> None:
-    """Score the candidates of every pass with the evidence baselines, where scores are missing."""
-    if not context.recipe.evidence:
-        return
-    score_baselines(context, evidence_names(context.recipe))
-    for split in (VALIDATION, TEST):
-        for stage in later_passes(context, split):
-            score_later_pass(context, stage)

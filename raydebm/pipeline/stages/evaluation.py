@@ -2,16 +2,17 @@
 
 from dataclasses import replace
 
+from raydebm.config import Recipe
 from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.results.evaluation import Evaluation, EvaluationInputs, evaluate
 from raydebm.generators.account import paid_usd
+from raydebm.generators.journal import spent_usd
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, fit_in_force, recorded_labels, texts_read_of
-from raydebm.pipeline.scores import judge_prices
 from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.pipeline.stages.posterior import learned_from
 from raydebm.pipeline.stages.problems import saved_samples
-from raydebm.run.directory import RunDir
+from raydebm.run.directory import SCORES_FOLDER, RunDir
 
 
 def make_evaluation(context: StageContext) -> Facts:
@@ -32,7 +33,7 @@ def make_evaluation(context: StageContext) -> Facts:
         labels=recorded_labels(context, TEST),
         fit=fit_in_force(context),
         config=recipe.evaluation,
-        judge_usd=judge_prices(recipe, context.run),
+        judge_usd=_judge_prices(recipe, context.run),
         seed=recipe.seed,
         title=recipe.name,
         task=recipe.task.name,
@@ -46,6 +47,20 @@ def make_evaluation(context: StageContext) -> Facts:
     )
     write_report(result, context.run)
     return result.facts()
+
+
+def _judge_prices(recipe: Recipe, run: RunDir) -> dict[str, float]:
+    """US dollars per rated candidate by judge, as billed. Judges without a bill are left out, as are all on a file
+    system that cannot append."""
+    prices = {}
+    for config in recipe.baselines:
+        if config.kind != "judge" or not run.is_local or not run.has_scores(config.name):
+            continue
+        billed = spent_usd([run.uri(SCORES_FOLDER, f"{config.name}.journal")])
+        rated = sum(row.score is not None for row in run.scores(config.name))
+        if billed > 0 and rated:
+            prices[config.name] = billed / rated
+    return prices
 
 
 def read_evaluation(run: RunDir) -> Evaluation:

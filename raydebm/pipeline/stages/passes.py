@@ -1,5 +1,7 @@
-"""Later passes: replay the loop over recorded candidates, and sample missing requests in bulk until none are
-missing."""
+"""Later passes: replay the loop over recorded candidates, and sample missing requests in bulk until none are missing.
+
+The stage makes those of the test split. Calibration asks for those of the validation split while it tries policies.
+"""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -10,15 +12,27 @@ from raydebm.decision.replay import Recording, RequestsOf, replay
 from raydebm.errors import GenerationError
 from raydebm.generators.account import SHARED_PASSES, JournalAccount
 from raydebm.generators.recorded import PoolGenerator
-from raydebm.pipeline.context import TEST, VALIDATION, StageContext
+from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
 from raydebm.pipeline.pools import calibrated_policy, later_pass, later_passes, recorded_candidates
-from raydebm.pipeline.scores import ask_failed_again, score_later_pass
 from raydebm.pipeline.stages.energies import score_candidates
 from raydebm.pipeline.stages.problems import label_candidates
+from raydebm.pipeline.stages.scores import ask_failed_again, score_later_pass
 from raydebm.records import GenerationRequest, Message, Outcome, Problem
 from raydebm.run.directory import SCORES_FOLDER
 
 log = logging.getLogger(__name__)
+
+
+def make_passes(context: StageContext) -> Facts:
+    """Sample the later passes of the test split under the calibrated policy."""
+    if calibrated_policy(context).max_passes == 1:
+        return {}
+    later = [each for outcome in outcomes_of(context) for each in outcome.passes[1:]]
+    return {
+        "passes": len(later),
+        "requests": sum(each.num_requested for each in later),
+        "failed": sum(each.num_failed for each in later),
+    }
 
 
 def outcomes_of(context: StageContext, split: str = TEST) -> list[Outcome]:
@@ -77,10 +91,10 @@ def _warn_of_other_feedback(context: StageContext, split: str, outcomes: Sequenc
 def forget_failed_passes(context: StageContext) -> None:
     """Mark failed requests of later passes to be sent again. Answers are kept.
 
-    The rows of failed requests are removed, so that calibration (validation) or evaluation (test) is repeated and
-    samples only them.
+    The rows of failed requests are removed, so that calibration (validation) or the later passes of the test split are
+    repeated and sample only them.
     """
-    for split, stage in ((VALIDATION, "calibration"), (TEST, "evaluation")):
+    for split, stage in ((VALIDATION, "calibration"), (TEST, "passes")):
         for later in later_passes(context, split):
             candidates = context.run.candidates(later)
             answered = [candidate for candidate in candidates if candidate.text is not None]

@@ -14,7 +14,7 @@ from raydebm.errors import ConfigError
 from raydebm.evaluation.confounding.repair_report import RepairReport, repair_texts
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import evaluated_pools, later_passes
-from raydebm.pipeline.runner import Pipeline, share_scores
+from raydebm.pipeline.runner import Pipeline
 from raydebm.pipeline.stages.energies import make_energies
 from raydebm.pipeline.studies.confounding import settings_of, swap_inputs, write_report
 from raydebm.pipeline.writing_lock import write_lock
@@ -74,8 +74,9 @@ def complete_scorer_run(pipeline: Pipeline, recipe: Recipe) -> Pipeline:
     changed = replace(pipeline, recipe=recipe)
     for stage in ("problems", "candidates", "labels", "pairs"):
         pipeline.run.copy_stage(stage, changed.run)
-    share_scores(pipeline, changed)
-    for stage in ("energies", "calibration", "evaluation"):  # of an earlier scorer
+    with write_lock(changed.run):
+        pipeline.run.copy_scores(changed.run)
+    for stage in ("energies", "calibration", "passes", "evaluation"):  # of an earlier scorer
         changed.run.remove(stage)
     # The paid answers of journals stay.
     for stage in (*later_passes(changed, VALIDATION), *later_passes(changed, TEST)):

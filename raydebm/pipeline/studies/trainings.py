@@ -24,10 +24,10 @@ from raydebm.evaluation.trainings import (
 )
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
 from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, recorded_labels, texts_read_of
-from raydebm.pipeline.runner import Pipeline, child_run, share_scores, share_stages
-from raydebm.pipeline.scores import check_judges
+from raydebm.pipeline.runner import Pipeline, child_run, share_stages
 from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.pipeline.stages.posterior import learned_from
+from raydebm.pipeline.stages.scores import check_judges
 from raydebm.pipeline.studies.confounding import screen_of
 from raydebm.records import Label, Verdict
 from raydebm.scorer.pairs import deal_folds
@@ -80,8 +80,6 @@ def train_several(
     trainings = []
     for pipeline in pipelines:
         share_stages(shared, pipeline)
-        if folds is None:
-            share_scores(pipelines[0], pipeline)
         trainings.append(_trained(pipeline))
     summary = summarise(
         trainings,

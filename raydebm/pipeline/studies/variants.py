@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from raydebm.config import Recipe, VariantConfig
 from raydebm.errors import PoolError
 from raydebm.pipeline.context import Facts
-from raydebm.pipeline.runner import SHARED, Pipeline, child_run, share_scores, share_stage
+from raydebm.pipeline.runner import SHARED, Pipeline, child_run, share_stage
 from raydebm.pipeline.studies.repair import ensure_repaired
 from raydebm.pipeline.writing_lock import write_lock
 from raydebm.records import Candidate
@@ -68,7 +68,8 @@ def take_over(shared: Pipeline, child: Pipeline) -> None:
             share_stage(shared, child, stage)
         if _is_made_alike("pairs", shared, child):
             share_stage(shared, child, "pairs")
-            share_scores(shared, child)
+            with write_lock(child.run):
+                shared.run.copy_scores(child.run)
         return
     candidates = _candidates_of(shared, child.recipe)
     if not candidates:

@@ -97,7 +97,7 @@ def test_candidates_and_labels_are_made_once(trained):
     assert {report.stage for report in reports if not report.reused} == {
         f"fold-{index} {stage}"
         for index in (0, 1)
-        for stage in ("pairs", "scorer", "energies", "calibration", "evaluation")
+        for stage in ("pairs", "scorer", "energies", "scores", "calibration", "passes", "baselines", "evaluation")
     }
     assert {(folder / place / "labels" / "labels.parquet").read_bytes() for place in (".", "fold-0", "fold-1")} == {
         (folder / "labels" / "labels.parquet").read_bytes()

@@ -193,7 +193,7 @@ def run(tmp_path):
     """A run that is complete up to its policy, and its recipe as a file."""
     recipe = parse_recipe({**RECIPE, "run_dir": str(tmp_path / "run")})
     made = RunDir(str(tmp_path / "run"))
-    for stage in ("problems", "candidates", "labels", "pairs", "scorer", "energies", "calibration"):
+    for stage in ("problems", "candidates", "labels", "pairs", "scorer", "energies", "scores", "calibration"):
         made.finish(stage, new_manifest(stage, recipe, made, facts={}))
     made.write_json({"adapters": []}, "scorer", "ensemble.json")
     made.write_json(POLICY.to_json(), "calibration", "policy.json")

@@ -1,22 +1,21 @@
-"""Scores of a recipe's baselines (reward models, judges, EORM ...), each made once and kept when complete.
+"""Scores of a recipe's baselines (reward models, judges, EORM ...): the stage ``scores`` makes those of the baselines
+that are evidence, and the stage ``baselines`` those of the others.
 
 In:   a labelled run's candidates; for those that learn from pairs also the training pairs.
-Out:  ``<run>/scores/<name>.parquet``, and a manifest with the inputs of each.
+Out:  ``<run>/scores/<name>.parquet``, and ``<name>.state.json`` with what each was made from, so that a stage makes
+      only the ones that are missing or stale.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from raydebm.config import BaselineConfig, JudgeBaseline, Recipe
-from raydebm.decision.table import Scores
 from raydebm.errors import ScoringError
 from raydebm.evaluation.baselines.protocol import NO_TEXT
 from raydebm.generators import Secret, check_keys
-from raydebm.generators.journal import spent_usd
-from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
-from raydebm.pipeline.writing_lock import write_lock
+from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, Facts, StageContext
 from raydebm.records import Candidate, CandidateScore
 from raydebm.run.directory import SCORES_FOLDER, RunDir
 from raydebm.run.fingerprints import baseline_state, is_unchanged
@@ -25,49 +24,55 @@ from raydebm.scorer.pairs import TrainingGroup, build_pairs, training_groups
 Groups = Mapping[str, Sequence[TrainingGroup]]
 """Training groups of the splits ``train`` and ``validation``."""
 AGAIN = "again"
-"""Manifest key of scores whose missing entries are to be asked for again."""
+"""Key in the state of scores whose missing entries are to be asked for again."""
 
 log = logging.getLogger(__name__)
 
 
-def score_baselines(context: StageContext, names: Collection[str] | None = None) -> None:
-    """Score the validation and test candidates with every baseline that has no current scores; also training
+def make_scores(context: StageContext) -> Facts:
+    """Score the candidates with the baselines that are evidence of the posterior."""
+    return score_baselines(context, context.recipe.evidence)
+
+
+def make_baselines(context: StageContext) -> Facts:
+    """Score the candidates with the other baselines."""
+    evidence = evidence_names(context.recipe)
+    return score_baselines(context, [one for one in context.recipe.baselines if one.name not in evidence])
+
+
+def score_baselines(context: StageContext, baselines: Sequence[BaselineConfig]) -> Facts:
+    """Score the validation and test candidates with each of these baselines that has no current scores; also training
     candidates, if the posterior learns from them.
 
     Changed candidates or pairs make scores stale. Judges use the payer's journals and budget.
 
-    Args:
-        names: baselines to score. Default: all of the recipe's.
+    Returns:
+        The numbers of scores and of answers without one; nothing without baselines.
 
     Raises:
         MissingKeyError: a judge's key is not in the environment; nothing was scored.
         ScoringError: an evidence baseline scored no answer at all; the next run asks it again.
     """
     recipe, run, basis = context.recipe, context.run, context.basis("pairs")
-    waiting = waiting_baselines(recipe, run, basis, names=names)
-    if not waiting:
-        return
+    waiting = waiting_baselines(recipe, run, basis, baselines)
     for baseline in waiting:
         _key_of(baseline)  # a missing key is an error before anything is paid for
-    splits, candidates = context.splits(), run.candidates()
-    with write_lock(run):
-        for baseline in waiting:
-            train = splits[TRAIN] if _learns(recipe, run, baseline) else ()
-            scored = {*splits[VALIDATION], *splits[TEST], *train}
-            pools = [
-                candidate for candidate in candidates if candidate.problem_id in scored and not candidate.is_greedy
-            ]
-            groups = _all_pairs(context, candidates) if baseline.learns_from_pairs else {}
-            _score(context, baseline, pools, groups, basis=basis)
-            if baseline.name in evidence_names(recipe):
-                run.reopen("calibration")  # it learned from the old scores
-            run.reopen("evaluation")  # it shows the old scores
+    splits, candidates = (context.splits(), run.candidates()) if waiting else ({}, ())
+    for baseline in waiting:
+        train = splits[TRAIN] if _learns(recipe, run, baseline) else ()
+        scored = {*splits[VALIDATION], *splits[TEST], *train}
+        pools = [candidate for candidate in candidates if candidate.problem_id in scored and not candidate.is_greedy]
+        groups = _all_pairs(context, candidates) if baseline.learns_from_pairs else {}
+        _score(context, baseline, pools, groups, basis=basis)
+    rows = [row for baseline in baselines for row in run.scores(baseline.name)]
+    failed = sum(row.score is None for row in rows)
+    return {"scored": len(rows) - failed, "failed": failed} if baselines else {}
 
 
 def score_later_pass(context: StageContext, stage: str) -> None:
     """Score a later pass's candidates with the evidence baselines that have no current scores, below ``stage``."""
     recipe, basis, folder = context.recipe, context.basis("energies"), f"{stage}/{SCORES_FOLDER}"
-    for baseline in waiting_baselines(recipe, context.run, basis, folder=folder, names=evidence_names(recipe)):
+    for baseline in waiting_baselines(recipe, context.run, basis, recipe.evidence, folder):
         _score(context, baseline, context.run.candidates(stage), {}, basis=basis, folder=folder)
 
 
@@ -83,15 +88,15 @@ def _score(
     from raydebm.pipeline.ray.baselines import BaselineInputs, score_baseline
 
     recipe, run = context.recipe, context.run
-    done, state = run.manifest(folder) or {}, _state(recipe, run, baseline, basis)
-    is_asked_again = _is_current({**done.get(baseline.name, {}), AGAIN: False}, state)
+    made, state = _made(run, baseline, folder), _state(recipe, run, baseline, basis)
+    is_asked_again = made is not None and _is_current({**made, AGAIN: False}, state)
     kept = [row for row in run.scores(baseline.name, folder) if row.score is not None] if is_asked_again else ()
     inputs = BaselineInputs(
         problems=context.problems(), candidates=candidates, groups=groups, key=_key_of(baseline), kept=kept
     )
     score_baseline(recipe, run, baseline.name, inputs, payer=context.payer or run, folder=folder)
     _check_scores(baseline, run.scores(baseline.name, folder), is_evidence=baseline.name in evidence_names(recipe))
-    run.finish(folder, {**done, baseline.name: state})
+    run.write_json(state, folder, _state_file(baseline))
 
 
 def _check_scores(baseline: BaselineConfig, rows: Sequence[CandidateScore], *, is_evidence: bool) -> None:
@@ -121,22 +126,24 @@ def check_judges(recipe: Recipe, run: RunDir, *, basis: str | None) -> None:
     Raises:
         MissingKeyError: the key of a judge with work to do is not in the environment.
     """
-    for baseline in waiting_baselines(recipe, run, basis):
+    for baseline in waiting_baselines(recipe, run, basis, recipe.baselines):
         _key_of(baseline)
 
 
 def waiting_baselines(
-    recipe: Recipe,
-    run: RunDir,
-    basis: str | None,
-    *,
-    folder: str = SCORES_FOLDER,
-    names: Collection[str] | None = None,
+    recipe: Recipe, run: RunDir, basis: str | None, baselines: Sequence[BaselineConfig], folder: str = SCORES_FOLDER
 ) -> list[BaselineConfig]:
-    """Baselines without scores of this basis. ``names`` restricts the choice."""
-    done = run.manifest(folder) or {}
-    baselines = [one for one in recipe.baselines if names is None or one.name in names]
-    return [one for one in baselines if not _is_current(done.get(one.name), _state(recipe, run, one, basis))]
+    """Those of some baselines that have no scores of this basis."""
+    return [one for one in baselines if not _is_current(_made(run, one, folder), _state(recipe, run, one, basis))]
+
+
+def _state_file(baseline: BaselineConfig) -> str:
+    return f"{baseline.name}.state.json"
+
+
+def _made(run: RunDir, baseline: BaselineConfig, folder: str) -> dict[str, Any] | None:
+    """What a baseline's scores were made from; None if there are none."""
+    return run.read_object(folder, _state_file(baseline), remedy="remove it and run the recipe again")
 
 
 def _is_current(made: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
@@ -175,16 +182,12 @@ def ask_failed_again(recipe: Recipe, run: RunDir, folder: str = SCORES_FOLDER) -
     Returns:
         The names of these baselines.
     """
-    done = run.manifest(folder) or {}
-    failed = {
-        baseline.name
-        for baseline in recipe.baselines
-        if isinstance(baseline, JudgeBaseline)
-        and baseline.name in done
-        and any(_has_failed(row) for row in run.scores(baseline.name, folder))
-    }
-    if failed:
-        run.finish(folder, {name: {**state, AGAIN: True} if name in failed else state for name, state in done.items()})
+    failed = set()
+    for baseline in recipe.baselines:
+        made = _made(run, baseline, folder) if isinstance(baseline, JudgeBaseline) else None
+        if made is not None and any(_has_failed(row) for row in run.scores(baseline.name, folder)):
+            run.write_json({**made, AGAIN: True}, folder, _state_file(baseline))
+            failed.add(baseline.name)
     return failed
 
 
@@ -204,41 +207,3 @@ def _all_pairs(context: StageContext, candidates: Sequence[Candidate]) -> Groups
         pairs = build_pairs(of_split, of_labels, config=config, seed=context.recipe.training_seed)
         groups[split] = training_groups(pairs, of_split, problems.values())
     return groups
-
-
-def scores_of(context: StageContext) -> Scores | None:
-    """The scores so far; None if there are none."""
-    done = context.run.manifest(SCORES_FOLDER) or {}
-    names = [baseline.name for baseline in context.recipe.baselines if baseline.name in done]
-    return read_scores(context.run, names) if names else None
-
-
-def evidence_of(recipe: Recipe, run: RunDir, folder: str) -> Scores:
-    """The scores so far of the evidence baselines."""
-    names = [baseline.name for baseline in recipe.evidence if run.has_scores(baseline.name, folder)]
-    return read_scores(run, names, folder=folder)
-
-
-def read_scores(run: RunDir, names: Iterable[str], *, folder: str = SCORES_FOLDER) -> Scores:
-    """Scores by baseline name, then by candidate id. Parts of a score are named ``<name>.<part>``."""
-    scores: dict[str, dict[str, float | None]] = {}
-    for name in names:
-        rows = run.scores(name, folder)
-        scores[name] = {row.candidate_id: row.score for row in rows}
-        for part in dict.fromkeys(part for row in rows for part in row.parts):
-            scores[f"{name}.{part}"] = {row.candidate_id: row.parts.get(part) for row in rows}
-    return scores
-
-
-def judge_prices(recipe: Recipe, run: RunDir) -> dict[str, float]:
-    """US dollars per rated candidate by judge, as billed. Judges without a bill are left out, as are all on a file
-    system that cannot append."""
-    prices = {}
-    for config in recipe.baselines:
-        if config.kind != "judge" or not run.is_local or not run.has_scores(config.name):
-            continue
-        billed = spent_usd([run.uri(SCORES_FOLDER, f"{config.name}.journal")])
-        rated = sum(row.score is not None for row in run.scores(config.name))
-        if billed > 0 and rated:
-            prices[config.name] = billed / rated
-    return prices
