@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -271,12 +272,10 @@ def test_a_file_of_a_complete_stage_that_cannot_be_used_is_named_with_its_remedy
 
 
 def test_a_folder_that_is_made_right_after_it_was_not_found_is_empty(run, monkeypatch):
-    """Arrow raises then, whatever ``allow_not_found`` says."""
+    def late(selector):
+        raise FileNotFoundError(selector.base_dir)
 
-    class Appearing:
-        def get_file_info(self, selector):
-            raise FileNotFoundError(selector.base_dir)
-
-    monkeypatch.setattr("raydebm.run.folder.filesystem_of", lambda address: (Appearing(), address))
+    found = SimpleNamespace(get_file_info=late)
+    monkeypatch.setattr("raydebm.run.folder.filesystem_of", lambda address: (found, address))
 
     assert run.files("candidates") == []
