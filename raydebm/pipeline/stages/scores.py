@@ -142,7 +142,7 @@ def _state_file(baseline: BaselineConfig) -> str:
 
 
 def _made(run: RunDir, baseline: BaselineConfig, folder: str) -> dict[str, Any] | None:
-    """What a baseline's scores were made from; None if there are none."""
+    """The state of a baseline's scores; None if there are none."""
     return run.read_object(folder, _state_file(baseline), remedy="remove it and run the recipe again")
 
 
