@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 46_000,
     "modules": 268,
-    "test lines": 36_040,
+    "test lines": 36_050,
     "benchmark lines": 2_460,
     "client lines": 410,
     "document lines outside docs/log": 5_780,
