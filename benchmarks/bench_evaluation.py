@@ -21,7 +21,6 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.paper.reproduction import reproduction, write_reproduction
@@ -129,7 +128,6 @@ def main() -> None:
             pools=test,
             validation=validation,
             policy=Policy(),
-            config=EvaluationConfig(),
             task="made-up",
             command="bench",
         )

@@ -264,10 +264,7 @@ def finish(shared: "Pipeline", made: Path, *, num_folds: int) -> tuple["Training
         scored = score(inputs, checkpoint="", recipe=pipeline.recipe, run=run, stage="energies")
         run.finish("energies", new_manifest("energies", pipeline.recipe, run, facts=scored))
         trainings.append(_trained(pipeline))
-    summary = summarise(
-        trainings, title=recipe.name, task=recipe.task.name, num_bootstrap=recipe.evaluation.num_bootstrap,
-        seed=recipe.seed,
-    )  # fmt: skip
+    summary = summarise(trainings, title=recipe.name, task=recipe.task.name, seed=recipe.seed)
     return summary, write_summary(summary, shared.run, command=command_line())
 
 

@@ -41,7 +41,7 @@ def pipeline_for(
             pipeline.forget_failed()
         if own_candidates:
             pipeline.check_keys(judges=judges)
-        with ray_session(recipe.ray) as logs:
+        with ray_session() as logs:
             if logs is not None:
                 bars.print(f"Ray logs to {logs}")
             yield pipeline

@@ -27,7 +27,7 @@ from raydebm.config.reading import (
     parse_recipe,
     with_recorded_answers,
 )
-from raydebm.config.recipe import EvaluationConfig, RayConfig, Recipe
+from raydebm.config.recipe import RayConfig, Recipe
 from raydebm.config.scorer import (
     PAPER_ADAPTERS,
     REPORTING,
@@ -50,7 +50,6 @@ __all__ = [
     "CostsConfig",
     "DecisionConfig",
     "EormBaseline",
-    "EvaluationConfig",
     "Fold",
     "GenerationConfig",
     "GeneratorConfig",

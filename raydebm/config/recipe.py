@@ -11,30 +11,23 @@ from raydebm.config.studies import ConfoundingConfig, VariantConfig, check_rewri
 from raydebm.config.task import TaskConfig
 
 
-class EvaluationConfig(Section):
-    num_bootstrap: int = Field(2000, ge=100, le=1_000_000)
-    """Number of bootstrap resamples for an interval."""
-
-
 class RayConfig(Section):
     """Placement on the cluster at RAY_ADDRESS, or else on a local one, with or without GPUs."""
 
-    num_cpus: int | None = Field(None, ge=4)
-    """Logical CPUs of the local cluster; at least 4, because Ray Data hangs with two."""
     gpus_per_adapter: float | None = Field(None, ge=0, le=1)
     """GPU share per adapter. Default: 0.5 if the cluster has GPUs, else 0. With 0.5, five adapters are placed 2+2+1 on
     three GPUs. ``scorer.device: cpu`` reserves no GPU."""
     cpus_per_adapter: float = Field(1.0, gt=0)
-    """Logical CPUs per training or scoring worker."""
+    """Logical CPUs per training or scoring worker, and its torch threads. On a local cluster without GPUs, (usable
+    CPUs / threads) workers train or score at once."""
     max_workers: int | None = Field(None, ge=1)
     """Maximum number of labelling tasks, or of scoring tasks on CPUs, submitted at once to an existing cluster; its
     autoscaler may add nodes for them. Default: as many as the nodes can run now."""
-    threads_per_worker: int = Field(1, ge=1)
-    """Torch threads per CPU worker. On a local cluster, (usable CPUs / threads) workers train or score at once."""
-    max_failures: int = Field(2, ge=0)
-    """Maximum number of restarts per adapter."""
-    object_store_mb: int = Field(512, ge=100)
-    """Object store of the local cluster, in MB."""
+
+    @property
+    def threads(self) -> int:
+        """Torch threads of a training or scoring worker."""
+        return max(1, int(self.cpus_per_adapter))
 
 
 def _reasons(error: ValidationError) -> str:
@@ -64,8 +57,6 @@ class Recipe(Section):
     """Training of the adapters."""
     decision: DecisionConfig = DecisionConfig()
     """Accept, regenerate or abstain: rule, limits, calibration and guarantee."""
-    evaluation: EvaluationConfig = EvaluationConfig()
-    """Comparison of selectors."""
     baselines: tuple[BaselineConfig, ...] = ()
     """Third-party models that rank the same candidates (docs/baselines.md)."""
     confounding: ConfoundingConfig = ConfoundingConfig()

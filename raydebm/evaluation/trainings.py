@@ -125,9 +125,7 @@ class TrainingSummary(JsonResults):
         return next((row for row in self.rows if row.name == name), None)
 
 
-def summarise(
-    trainings: Sequence[Training], *, title: str, task: str, num_bootstrap: int, seed: int
-) -> TrainingSummary:
+def summarise(trainings: Sequence[Training], *, title: str, task: str, seed: int) -> TrainingSummary:
     """Join the folds of each seed, and compare selectors and signals over all problems.
 
     Args:
@@ -138,7 +136,7 @@ def summarise(
         PoolError: fewer than two trainings, a seed that lacks a fold or has one twice, or a problem in two folds.
     """
     layout = _Layout.of(trainings)
-    bootstrap = Bootstrap.of(len(layout.problem_ids), num_bootstrap=num_bootstrap, seed=seed)
+    bootstrap = Bootstrap.of(len(layout.problem_ids), seed=seed)
     groups = layout.groups()
     correct = {name: layout.table(_entry_values(name, "correct")) for name in groups}
     violation = {name: layout.table(_entry_values(name, "violation")) for name in groups}

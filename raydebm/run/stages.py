@@ -105,7 +105,6 @@ _EVALUATION = Stage(
     name="evaluation",
     upstream=_PASSES,
     also_reads=(_BASELINES,),
-    sections=("evaluation",),
     writes=("metrics.json", "report.md", "report.html"),
 )
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from damaged_generation import Storm
 
-from raydebm.config import RayConfig, parse_recipe
+from raydebm.config import parse_recipe
 from raydebm.pipeline.ray.generate import generate
 from raydebm.pipeline.ray.session import ray_session
 from raydebm.run.directory import RunDir
@@ -36,7 +36,7 @@ def main(storm: Storm, url: str, run_dir: str, address: str | None = None) -> No
     )
     if address is not None:
         os.environ["RAY_ADDRESS"] = address
-    with ray_session(RayConfig(num_cpus=8, object_store_mb=100)):
+    with ray_session():
         generate(storm.requests(), recipe=recipe, run=RunDir(run_dir))
 
 

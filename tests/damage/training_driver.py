@@ -21,12 +21,11 @@ def main(backbone: str, run_dir: str, num_epochs: str, address: str | None = Non
     """Train three adapters."""
     training = {"max_epochs": int(num_epochs), "patience": int(num_epochs)}
     # One worker at a time on 8 CPUs: each further one would be three more processes to start, after every kill.
-    options = {"num_cpus": 8, "cpus_per_adapter": 5, "max_failures": 3, "object_store_mb": 100}
-    recipe = recipe_for(Path(backbone), num_adapters=3, training=training, **options)
+    recipe = recipe_for(Path(backbone), num_adapters=3, training=training, cpus_per_adapter=5)
     recipe = recipe.model_copy(update={"task": TaskConfig(name="gsm8k")})  # any task that is built in
     if address is not None:
         os.environ["RAY_ADDRESS"] = address
-    with ray_session(recipe.ray):
+    with ray_session():
         train_ensemble(recipe=recipe, run=RunDir(run_dir), train=groups_of(0, 200), validation=groups_of(500, 8))
 
 

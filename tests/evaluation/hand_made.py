@@ -4,7 +4,6 @@ import math
 import re
 from dataclasses import dataclass
 
-from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.results.evaluation import EvaluationInputs, evaluate
@@ -100,12 +99,9 @@ def make_pool(*rows, problem_id="p", difficulty="", violations=None, scores=None
     )
 
 
-CONFIG = EvaluationConfig(num_bootstrap=100)
-
-
 def evaluated(pools, **inputs):
     """Evaluate pools by the paper's rule."""
-    given = {"policy": Policy(), "config": CONFIG, "task": "toy"} | inputs
+    given = {"policy": Policy(), "task": "toy"} | inputs
     return evaluate(EvaluationInputs(pools=table_of(pools), **given))
 
 

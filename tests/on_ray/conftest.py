@@ -97,7 +97,6 @@ def recipe_of(run_dir, url):
         "scorer": {"backbone": "embedded:encoder-mini", "max_length": 512, "adapters": ADAPTERS},
         "training": {"max_epochs": 1, "learning_rate": 1e-3},
         "decision": {"num_regenerate": 2, "lambdas": [0.0, 1.0], "rule": "paper"},
-        "evaluation": {"num_bootstrap": 100},
     }
 
 

@@ -71,7 +71,7 @@ def killed(local_ray, backbone, tmp_path_factory):
     third."""
     folder = tmp_path_factory.mktemp("killed")
     training = {"max_epochs": 3, "patience": 3}
-    recipe = recipe_for(backbone, task="gsm8k", num_adapters=3, training=training, max_failures=1, **ONE_SLOT)
+    recipe = recipe_for(backbone, task="gsm8k", num_adapters=3, training=training, **ONE_SLOT)
     killer = Killer(folder)
     killer.start()
     epochs = {"a0": [], "a1": [], "a2": []}
@@ -79,6 +79,7 @@ def killed(local_ray, backbone, tmp_path_factory):
         train(
             recipe,
             HeldRun(str(folder)),
+            max_restarts=1,
             on_epoch=lambda name, facts: epochs[name].append((facts["metrics"]["seconds"], facts["pid"])),
         )
     was_complete = (folder / "scorer" / "ensemble.json").exists()
@@ -158,11 +159,10 @@ DRIVER = """
 import sys
 sys.path.insert(0, {folder!r})
 from test_generate_driver import requests, recipe, run
-from raydebm.config import RayConfig
 from raydebm.pipeline.ray.generate import generate
 from raydebm.generators.account import SHARED_PASSES, JournalAccount
 from raydebm.pipeline.ray.session import ray_session
-with ray_session(RayConfig(num_cpus=8, object_store_mb=100)):
+with ray_session():
     generate(requests, recipe=recipe, run=run)
 """
 

@@ -25,14 +25,6 @@ def test_energies_exist_for_validation_and_test_alone(finished):
             assert (scored.energies is None) is scored.candidate.is_greedy
 
 
-def test_other_evaluation_settings_redo_the_evaluation_alone(finished, tmp_path):
-    reports = []
-    recipe = recipe_of(shutil.copytree(finished[0].run.root, tmp_path / "run"), evaluation={"num_bootstrap": 150})
-    Pipeline(recipe=recipe, on_stage=reports.append).evaluate()
-
-    assert [report.stage for report in reports if not report.reused] == ["evaluation"]
-
-
 def test_an_empty_part_is_refused_and_named(local_ray, tmp_path):
     task = {
         "name": "knights_knaves",

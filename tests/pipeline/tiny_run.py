@@ -29,7 +29,6 @@ def recipe_of(run_dir, **changes):
         },
         "training": {"max_epochs": 1, "learning_rate": 1e-3},
         "decision": {"num_regenerate": 2, "lambdas": [0.0, 1.0]},
-        "evaluation": {"num_bootstrap": 100},
         # A process that had a GPU ends with its task and is not used again; and of eight CPUs five leave room for one
         # process that trains: most of the time of so small a training is starting processes.
         "ray": {"gpus_per_adapter": 0, "cpus_per_adapter": 5},

@@ -361,7 +361,7 @@ def repair_planted(shortcut_checkpoint, tmp_path_factory):
                 validation_pools=pools_of_planted(planted(1000, 30)),
             ),
             repair_settings=RepairSettings(**{"learning_rate": 3e-3, "seed": 1} | changes),
-            settings=ConfoundingSettings(lambda_=1.0, task="planted", num_bootstrap=200),
+            settings=ConfoundingSettings(lambda_=1.0, task="planted"),
         )
 
     return run

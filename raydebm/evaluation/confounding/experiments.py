@@ -137,7 +137,7 @@ class ProbeRow:
 
 
 def probes(
-    pools: PoolTable, rows: NDArray[np.intp], features: NDArray[np.float32], *, num_bootstrap: int, seed: int
+    pools: PoolTable, rows: NDArray[np.intp], features: NDArray[np.float32], *, seed: int
 ) -> tuple[ProbeRow, ...]:
     """Probes for the generator, the generator among correct candidates, a length above the problem's median, and
     correctness.
@@ -169,7 +169,7 @@ def probes(
         guessed = labels[known] == _commonest(labels[known], of_row, within=name.startswith("generator"))
         columns = (hit, guessed, np.ones(len(hit)))
         hits, guesses, sizes = (np.bincount(of_row, column, len(problems)).astype(np.float64) for column in columns)
-        bootstrap = Bootstrap.of(len(problems), num_bootstrap=num_bootstrap, seed=seed)
+        bootstrap = Bootstrap.of(len(problems), seed=seed)
         found.append(
             ProbeRow(
                 target=name,

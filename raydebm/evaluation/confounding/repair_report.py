@@ -136,7 +136,7 @@ def repair(
 
     result = repair_heads(extractor, out, train=data.train, validation=data.validation, settings=repair_settings)
     best = None if data.validation_pools is None else best_generator_of(data.validation_pools, by_violation=False)
-    bootstrap = Bootstrap.of(data.test.num_pools, num_bootstrap=settings.num_bootstrap, seed=settings.seed)
+    bootstrap = Bootstrap.of(data.test.num_pools, seed=settings.seed)
     before, after = (
         screen(
             rescored(data.test, extractor.scorer(folder)),

@@ -41,7 +41,6 @@ Features = Callable[[Sequence[tuple[str, str]]], NDArray[np.float32]]
 class ConfoundingSettings:
     lambda_: float
     task: str = ""
-    num_bootstrap: int = 2000
     seed: int = 0
     max_ablation_problems: int | None = 100
     """Number of problems to rescore in every variant, sampled with the seed. None means all."""
@@ -155,7 +154,7 @@ def confounding_steps(
 
 
 def _bootstrap(pools: PoolTable, settings: ConfoundingSettings) -> Bootstrap:
-    return Bootstrap.of(pools.num_pools, num_bootstrap=settings.num_bootstrap, seed=settings.seed)
+    return Bootstrap.of(pools.num_pools, seed=settings.seed)
 
 
 def _sampled_pools(pools: PoolTable, limit: int | None, seed: int) -> PoolTable:
@@ -172,9 +171,7 @@ def _probes(pools: PoolTable, features: Features, settings: ConfoundingSettings)
     num_kept = len(shuffled) if most is None else max(int((sizes <= most).sum()), 1)
     rows = np.concatenate([np.arange(pools.offsets[pool], pools.offsets[pool + 1]) for pool in shuffled[:num_kept]])
     texts = list(pools.texts.values())
-    return probes(
-        pools, rows, features([texts[row] for row in rows]), num_bootstrap=settings.num_bootstrap, seed=settings.seed
-    )
+    return probes(pools, rows, features([texts[row] for row in rows]), seed=settings.seed)
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------

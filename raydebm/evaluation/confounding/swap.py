@@ -104,7 +104,6 @@ async def style_swap(
     scorer: TextScorer,
     check: Checker,
     max_tokens: int,
-    num_bootstrap: int,
     seed: int,
 ) -> SwapResult:
     """Rewrite correct answers of one generator in other styles, keep those still correct, and compare energies.
@@ -139,7 +138,7 @@ async def style_swap(
                     error=reply.error,
                 )
             )
-    return _result(source, texts, num_bootstrap=num_bootstrap, seed=seed)
+    return _result(source, texts, seed=seed)
 
 
 def _correct_answers(pools: PoolTable, source: str, seed: int) -> list[tuple[Problem, Candidate]]:
@@ -178,9 +177,9 @@ def _energies(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[floa
     ]
 
 
-def _result(source: str, texts: Sequence[SwappedText], *, num_bootstrap: int, seed: int) -> SwapResult:
+def _result(source: str, texts: Sequence[SwappedText], *, seed: int) -> SwapResult:
     problems = sorted({text.problem_id for text in texts})
-    bootstrap = Bootstrap.of(len(problems), num_bootstrap=num_bootstrap, seed=seed)
+    bootstrap = Bootstrap.of(len(problems), seed=seed)
     by_style: dict[str, list[SwappedText]] = {}
     for text in texts:
         by_style.setdefault(text.style, []).append(text)
@@ -263,7 +262,6 @@ async def _swaps(inputs: SwapInputs, scorer: TextScorer) -> tuple[SwapResult, ..
                     scorer=scorer,
                     check=partial(_check, task=task_of(recipe.task), golds=inputs.golds),
                     max_tokens=recipe.generation.max_tokens or 2048,
-                    num_bootstrap=recipe.evaluation.num_bootstrap,
                     seed=recipe.seed,
                 )
                 for source in settings.swap

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from raydebm.config import EvaluationConfig
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import SHUFFLE_SEED, PoolTable
 from raydebm.errors import ConfigError, PoolError
@@ -233,7 +232,6 @@ class EvaluationInputs:
     pools: PoolTable
     policy: Policy
     """Policy of the outcomes, with lambda of the combined energy."""
-    config: EvaluationConfig
     task: str
     title: str = ""
     """Name of the run. Default: the task's."""
@@ -272,7 +270,7 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
     Raises:
         PoolError: there is no pool, or no candidate has a label.
     """
-    pools, policy, config, seed = inputs.pools, inputs.policy, inputs.config, inputs.seed
+    pools, policy, seed = inputs.pools, inputs.policy, inputs.seed
     if not pools.labelled.any():
         raise PoolError(
             f"evaluation needs labelled candidates: of {pools.num_pools} pools none has a label; run the label "
@@ -284,7 +282,7 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
             "different checkpoints, score all candidates again"
         )
     names = inputs.adapter_names()
-    bootstrap = Bootstrap.of(pools.num_pools, num_bootstrap=config.num_bootstrap, seed=seed)
+    bootstrap = Bootstrap.of(pools.num_pools, seed=seed)
     selectors = selectors_of(
         pools,
         lambda_=policy.lambda_,
@@ -311,7 +309,7 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         task=inputs.task,
         seed=seed,
         shuffle_seed=SHUFFLE_SEED,
-        num_bootstrap=config.num_bootstrap,
+        num_bootstrap=len(bootstrap.counts),
         policy=policy.settings(),
         generators=pools.authors,
         adapters=tuple(names),

@@ -27,6 +27,8 @@ Part = TypeVar("Part")
 Done = TypeVar("Done")
 
 LEVEL = 0.95
+NUM_BOOTSTRAP = 2000
+"""Number of resamples for an interval."""
 MIN_PER_CLASS = 5
 """Minimum number of problems of each class for an AUROC interval. With a single one, resamples only repeat or omit its
 rank."""
@@ -80,7 +82,7 @@ class Bootstrap:
     counts: Weights
 
     @classmethod
-    def of(cls, n: int, *, num_bootstrap: int, seed: int) -> "Bootstrap":
+    def of(cls, n: int, *, num_bootstrap: int = NUM_BOOTSTRAP, seed: int) -> "Bootstrap":
         """Sample n of n problems with replacement, ``num_bootstrap`` times."""
         generator = np.random.default_rng(seed_for(seed, "bootstrap", n))
         # A byte is sufficient for every count: one above 255 has a probability below 1e-500.

@@ -93,16 +93,13 @@ class Transfer:
         return next(same, None)
 
 
-def transfer(
-    runs: Sequence[ScoredRun], *, title: str, num_bootstrap: int, refused: Sequence[RefusedCell] = ()
-) -> Transfer:
+def transfer(runs: Sequence[ScoredRun], *, title: str, refused: Sequence[RefusedCell] = ()) -> Transfer:
     """Build the matrix of the runs. A pair without a run has no cell.
 
     Args:
         runs: Pools as scored by each source.
         title: Title of the matrix.
         refused: Pairs without a run because the comparison would not be fair.
-        num_bootstrap: Number of resamples.
 
     Raises:
         ValueError: two runs have the same source and target.
@@ -116,7 +113,7 @@ def transfer(
     for target in dict.fromkeys(run.target for run in runs):
         group = [run for run in runs if run.target == target]
         shared = on_common_problems([run.pools for run in group])
-        bootstrap = Bootstrap.of(shared[0].num_pools, num_bootstrap=num_bootstrap, seed=0)
+        bootstrap = Bootstrap.of(shared[0].num_pools, seed=0)
         correct: dict[str, Floats] = {}
         for run, pools in zip(group, shared, strict=True):
             if not pools.num_pools:
@@ -222,17 +219,15 @@ def _named(scorer: str, by: str) -> str:
     return f"{scorer} by {by}"
 
 
-def variant_study(variants: Sequence[ScoredVariant], *, title: str, num_bootstrap: int, seed: int) -> VariantStudy:
+def variant_study(variants: Sequence[ScoredVariant], *, title: str, seed: int) -> VariantStudy:
     """Measure scorers, the recipe's own one first.
 
     Raises:
         PoolError: a scorer has no pools.
     """
-    rows = [_row(variant, num_bootstrap=num_bootstrap, seed=seed) for variant in variants]
+    rows = [_row(variant, seed=seed) for variant in variants]
     comparisons = [
-        comparison
-        for one, other in _pairs(rows)
-        for comparison in _compared(variants[one], variants[other], num_bootstrap=num_bootstrap, seed=seed)
+        comparison for one, other in _pairs(rows) for comparison in _compared(variants[one], variants[other], seed=seed)
     ]
     corrected = holm_adjusted([comparison.p_value for comparison in comparisons])
     return VariantStudy(
@@ -254,9 +249,9 @@ def _pairs(rows: Sequence[VariantRow]) -> list[tuple[int, int]]:
     return [*((place, 0) for place in places), *of_one_size]
 
 
-def _row(variant: ScoredVariant, *, num_bootstrap: int, seed: int) -> VariantRow:
+def _row(variant: ScoredVariant, *, seed: int) -> VariantRow:
     pools = variant.pools
-    bootstrap = Bootstrap.of(pools.num_pools, num_bootstrap=num_bootstrap, seed=seed)
+    bootstrap = Bootstrap.of(pools.num_pools, seed=seed)
     partition = variance_partition(pools, lambda_=variant.lambda_, bootstrap=bootstrap)
     by_mu, by_energy = (_selected(pools, lambda_, bootstrap) for lambda_ in (0.0, variant.lambda_))
     return VariantRow(
@@ -273,7 +268,7 @@ def _row(variant: ScoredVariant, *, num_bootstrap: int, seed: int) -> VariantRow
     )
 
 
-def _compared(variant: ScoredVariant, base: ScoredVariant, *, num_bootstrap: int, seed: int) -> list[Comparison]:
+def _compared(variant: ScoredVariant, base: ScoredVariant, *, seed: int) -> list[Comparison]:
     common = on_common_problems([base.pools, variant.pools])
     if not common[0].num_pools:
         return []
@@ -284,7 +279,7 @@ def _compared(variant: ScoredVariant, base: ScoredVariant, *, num_bootstrap: int
     return compare(
         values,
         [(_named(variant.name, by), _named(base.name, by)) for by in ("mu", "E")],
-        bootstrap=Bootstrap.of(common[0].num_pools, num_bootstrap=num_bootstrap, seed=seed),
+        bootstrap=Bootstrap.of(common[0].num_pools, seed=seed),
         seed=seed,
     )
 

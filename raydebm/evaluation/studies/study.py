@@ -79,12 +79,12 @@ class TrainingPool:
     num_all_correct: int
 
 
-def training_pool(pools: PoolTable, *, num_bootstrap: int, seed: int) -> TrainingPool | None:
+def training_pool(pools: PoolTable, *, seed: int) -> TrainingPool | None:
     """Quality of the candidates by generator. None without pools."""
     if not pools.num_pools:
         return None
     num_problems = pools.num_pools
-    bootstrap = Bootstrap.of(num_problems, num_bootstrap=min(num_bootstrap, MAX_RESAMPLES), seed=seed)
+    bootstrap = Bootstrap.of(num_problems, num_bootstrap=MAX_RESAMPLES, seed=seed)
     within = {name: pools.author_of_row == index for index, name in enumerate(pools.authors)}
     best = np.where(np.isnan(pools.violation), np.nan, pools.lowest_share(BEST_SHARE))
     return TrainingPool(
@@ -225,14 +225,14 @@ def study(
     """Study an evaluated pool: data, generators, sizes of ensemble and pool, the two terms of E, and other scorers.
 
     Args:
-        evaluation: Evaluation of these pools, with lambda, seed, and the number of bootstrap resamples.
+        evaluation: Evaluation of these pools, with lambda, seed.
         pools: Test problems, with other scorers' columns (``PoolTable.scores``) if any.
         subject: Description of the pool and the scorer.
         train: Labelled pools of the training problems, for the data tables. Energies are not used.
     """
-    lambda_, seed, num_bootstrap = evaluation.policy["lambda"], evaluation.seed, evaluation.num_bootstrap
+    lambda_, seed = evaluation.policy["lambda"], evaluation.seed
     trained = pools.with_trained_labels()
-    bootstrap = Bootstrap.of(pools.num_pools, num_bootstrap=num_bootstrap, seed=seed)
+    bootstrap = Bootstrap.of(pools.num_pools, seed=seed)
     described = {field.name: getattr(subject, field.name) for field in fields(subject)}
     return StudyResults(
         **described | {"name": subject.name or evaluation.title},
@@ -249,7 +249,7 @@ def study(
         judges=judge_agreement(pools, bootstrap),
         rated=rated_picks(pools, lambda_=lambda_, bootstrap=bootstrap),
         ridges=ridges(trained),
-        training=None if train is None else training_pool(train, num_bootstrap=num_bootstrap, seed=seed),
+        training=None if train is None else training_pool(train, seed=seed),
         example=example_of(pools, lambda_=lambda_),
     )
 

@@ -53,7 +53,6 @@ class Setup:
     max_usd: float | None
     elsewhere_usd: float
     num_in_flight: int
-    threads: int
 
 
 class GenerateSlices:
@@ -99,7 +98,7 @@ class GenerateSlices:
             access = EndpointAccess(budget=self._budget, key=self._setup.keys.get(name), shared_slots=self._slots)
             try:
                 self._generators[name] = build_generator(
-                    self._configs[name], access=access, journal=self._journal, threads=self._setup.threads
+                    self._configs[name], access=access, journal=self._journal, threads=1
                 )
             except RaydebmError as error:  # one model that cannot be loaded must not stop the others
                 self._generators[name] = error

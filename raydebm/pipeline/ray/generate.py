@@ -254,7 +254,6 @@ class _Answering:
                 max_usd=recipe.generation.max_usd,
                 elsewhere_usd=account.elsewhere_usd(recipe),
                 num_in_flight=recipe.generation.num_in_flight,
-                threads=recipe.ray.threads_per_worker,
             )
         return self._setup
 

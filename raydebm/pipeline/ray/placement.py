@@ -28,7 +28,6 @@ class WorkerShare:
     cpus: float
     gpus: float
     threads: int = 1
-    """Compute threads of a worker without a GPU."""
 
     @property
     def resources(self) -> dict[str, float]:
@@ -51,7 +50,7 @@ def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]], *, device:
     gpus = 0.0 if device.startswith("cpu") else config.gpus_per_adapter
     if gpus is None:
         gpus = DEFAULT_GPU_SHARE if any(node.get("GPU", 0) > 0 for node in nodes) else 0.0
-    return WorkerShare(cpus=config.cpus_per_adapter, gpus=gpus, threads=config.threads_per_worker)
+    return WorkerShare(cpus=config.cpus_per_adapter, gpus=gpus, threads=config.threads)
 
 
 def gpu_share(config: RayConfig) -> float:

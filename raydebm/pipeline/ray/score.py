@@ -24,6 +24,7 @@ import ray.data
 from ray.exceptions import ActorDiedError
 
 from raydebm.config import Recipe
+from raydebm.cpus import usable_cpus
 from raydebm.errors import CheckpointError, last_line
 from raydebm.pipeline.ray.label import require_problems
 from raydebm.pipeline.ray.placement import WorkerShare, cluster_nodes, share_of, workers_for
@@ -328,7 +329,7 @@ class ScoreBatch:
             record, adapters = read_ensemble(folder)
         weights = ray.get(source.weights[0])
         backbone = backbone_for(record, weights=weights, device=source.device, dtype=source.dtype)
-        torch.set_num_threads(recipe.ray.threads_per_worker)
+        torch.set_num_threads(min(recipe.ray.threads, usable_cpus()))
         tokens = recipe.scorer.micro_batch_tokens
         self._scorer = EnsembleScorer.of_parts(record, adapters, backbone=backbone, micro_batch_tokens=tokens)
         self._dtype = backbone.dtype

@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from raydebm.config import RayConfig
 from raydebm.errors import RaydebmError, ResourceError, in_one_line, is_out_of_memory, last_line
 
 LOG = logging.getLogger(__name__)
 
 MIN_LOGICAL_CPUS = 8
+OBJECT_STORE_BYTES = 512 * 2**20
 CONNECT_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 12.0
 
@@ -64,7 +64,7 @@ _own_clusters = 0
 
 
 @contextmanager
-def ray_session(config: RayConfig) -> Iterator[Path | None]:
+def ray_session() -> Iterator[Path | None]:
     """Context manager that initialises Ray; yields the folder of its logs if this process starts it.
 
     Raises:
@@ -81,7 +81,7 @@ def ray_session(config: RayConfig) -> Iterator[Path | None]:
         with _attached(address):
             yield None
     else:
-        with _own_cluster(config) as logs:
+        with _own_cluster() as logs:
             yield logs
 
 
@@ -96,7 +96,7 @@ def _set_defaults(variables: dict[str, str]) -> None:
 
 
 @contextmanager
-def _own_cluster(config: RayConfig) -> Iterator[Path]:
+def _own_cluster() -> Iterator[Path]:
     global _own_clusters  # Ray is one per process too
     import ray
 
@@ -107,12 +107,11 @@ def _own_cluster(config: RayConfig) -> Iterator[Path]:
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     with _raylet_muted():
         session = start_here(
-            num_cpus=config.num_cpus or max(MIN_LOGICAL_CPUS, os.cpu_count() or 1),
-            object_store_memory=config.object_store_mb * 2**20,
+            num_cpus=max(MIN_LOGICAL_CPUS, os.cpu_count() or 1),
+            object_store_memory=OBJECT_STORE_BYTES,
             log_to_driver=False,
             logging_level=logging.ERROR,
-            remedy=f"Free memory or disk space, lower ray.object_store_mb (now {config.object_store_mb}), or set "
-            "RAY_ADDRESS to a running cluster",
+            remedy="Free memory or disk space, or set RAY_ADDRESS to a running cluster",
         )
         _own_clusters += 1
         try:

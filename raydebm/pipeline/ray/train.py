@@ -19,7 +19,7 @@ from raydebm import __version__
 from raydebm.config import REPORTING, AdapterConfig, Recipe
 from raydebm.errors import PoolError, TrainingError
 from raydebm.identity import content_id
-from raydebm.pipeline.ray.placement import WorkerShare, at_once, cluster_nodes, graph_gib, share_of
+from raydebm.pipeline.ray.placement import at_once, cluster_nodes, graph_gib, share_of
 from raydebm.pipeline.ray.session import get_or_raise, is_own_cluster
 from raydebm.pipeline.ray.slots import SharedBackbone, SlotContext, fit_all
 from raydebm.pipeline.ray.train_worker import assemble, read_backbone
@@ -27,7 +27,7 @@ from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import ENSEMBLE_FILE
 from raydebm.scorer.pairs import TrainingGroup
 from raydebm.scorer.training.curves import Curves, check_trackers
-from raydebm.scorer.training.training_job import PROGRESS, TrainingJob
+from raydebm.scorer.training.training_job import MAX_RESTARTS, PROGRESS, TrainingJob
 from raydebm.tasks import task_of
 
 LOG = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ def train_ensemble(
     train: Sequence[TrainingGroup],
     validation: Sequence[TrainingGroup],
     stage: str = "scorer",
+    max_restarts: int = MAX_RESTARTS,
     on_progress: Callable[[int, int], None] | None = None,
     on_epoch: Callable[[str, Mapping[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
@@ -68,7 +69,24 @@ def train_ensemble(
     own = is_own_cluster()
     num_slots = at_once(share, nodes, is_own_cluster=own)
     memory = graph_gib(share, nodes, num_workers=min(num_slots, len(recipe.scorer.adapters)))
-    jobs = _jobs(recipe, run.absolute(), stage, train=train, validation=validation, share=share, memory=memory)
+    device = "cpu" if share.gpus == 0 and recipe.scorer.device == "auto" else recipe.scorer.device
+    data = content_id(
+        [[[group.problem_id, group.prompt, group.texts, group.pairs] for group in part] for part in (train, validation)]
+    )
+    jobs = [
+        TrainingJob(
+            adapter=adapter,
+            recipe=recipe,
+            run=run.absolute(),
+            stage=stage,
+            plan=_plan(recipe, adapter, data),
+            data=data,
+            device=device,
+            graph_gib=memory,
+            max_restarts=max_restarts,
+        )
+        for adapter in recipe.scorer.adapters
+    ]
     backbone = _read_backbone(recipe)
     reused = [job for job in jobs if _is_complete(job, backbone)]
     waiting = [job for job in jobs if job not in reused]
@@ -93,34 +111,6 @@ def train_ensemble(
 def _read_backbone(recipe: Recipe) -> SharedBackbone:
     weights, fingerprint = cast("Any", read_backbone).remote(recipe)
     return SharedBackbone(weights=weights, fingerprint=fingerprint)
-
-
-def _jobs(
-    recipe: Recipe,
-    run: RunDir,
-    stage: str,
-    *,
-    train: Sequence[TrainingGroup],
-    validation: Sequence[TrainingGroup],
-    share: WorkerShare,
-    memory: float | None,
-) -> list[TrainingJob]:
-    data = content_id(
-        [[[group.problem_id, group.prompt, group.texts, group.pairs] for group in part] for part in (train, validation)]
-    )
-    return [
-        TrainingJob(
-            adapter=adapter,
-            recipe=recipe,
-            run=run,
-            stage=stage,
-            plan=_plan(recipe, adapter, data),
-            data=data,
-            device="cpu" if share.gpus == 0 and recipe.scorer.device == "auto" else recipe.scorer.device,
-            graph_gib=memory,
-        )
-        for adapter in recipe.scorer.adapters
-    ]
 
 
 def _plan(recipe: Recipe, adapter: AdapterConfig, data: str) -> str:

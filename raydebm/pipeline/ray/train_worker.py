@@ -21,6 +21,7 @@ import ray.train
 from raydebm import __version__
 from raydebm.config import Recipe
 from raydebm.config.scorer import BAG_FRAC
+from raydebm.cpus import usable_cpus
 from raydebm.errors import CheckpointError, RaydebmError, StorageError, TrainingError
 from raydebm.pipeline.ray.placement import gpu_share
 from raydebm.run.addresses import local_copy
@@ -125,7 +126,7 @@ def _load(job: TrainingJob, inputs: Sequence[Any]) -> _Loaded:
 
     from raydebm.scorer.model.backbone import load_backbone
 
-    torch.set_num_threads(job.recipe.ray.threads_per_worker)
+    torch.set_num_threads(min(job.recipe.ray.threads, usable_cpus()))
     weights, (train, validation) = ray.get(list(inputs))
     backbone = load_backbone(job.recipe.scorer.backbone, weights=weights, device=job.device, dtype="float32")
     return _Loaded(backbone=backbone, train=train, validation=validation)

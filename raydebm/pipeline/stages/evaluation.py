@@ -32,7 +32,6 @@ def make_evaluation(context: StageContext) -> Facts:
         outcomes=outcomes,
         labels=recorded_labels(context, TEST),
         fit=fit_in_force(context),
-        config=recipe.evaluation,
         judge_usd=_judge_prices(recipe, context.run),
         seed=recipe.seed,
         title=recipe.name,

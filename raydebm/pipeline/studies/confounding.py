@@ -35,7 +35,6 @@ def settings_of(context: StageContext) -> ConfoundingSettings:
     return ConfoundingSettings(
         lambda_=calibrated_policy(context).lambda_,
         task=recipe.task.name,
-        num_bootstrap=recipe.evaluation.num_bootstrap,
         seed=recipe.seed,
         max_ablation_problems=recipe.confounding.max_ablation_problems,
         max_probe_texts=recipe.confounding.max_probe_texts,

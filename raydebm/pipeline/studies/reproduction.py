@@ -92,7 +92,6 @@ def reproduce(
         variant_study(
             [scored_variant(pipeline) for pipeline in group],
             title=f"Variants of {family.run.name}",
-            num_bootstrap=family.run.recipe.evaluation.num_bootstrap,
             seed=family.run.recipe.seed,
         )
         for family, group in zip(families, members, strict=True)
@@ -249,7 +248,7 @@ def _share_of_wrong_answers(pipeline: Pipeline) -> dict[str, Estimate]:
             wrong[label.problem_id] += label.reason.startswith("wrong_answer")
     if not wrong.total():
         return {}
-    bootstrap = Bootstrap.of(len(incorrect), num_bootstrap=pipeline.recipe.evaluation.num_bootstrap, seed=0)
+    bootstrap = Bootstrap.of(len(incorrect), seed=0)
     numbers = [np.array([counts[name] for name in incorrect], dtype=np.float64) for counts in (wrong, incorrect)]
     return {"wrong answers among incorrect programs": bootstrap.ratio(*numbers)}
 

@@ -81,13 +81,7 @@ def train_several(
     for pipeline in pipelines:
         share_stages(shared, pipeline)
         trainings.append(_trained(pipeline))
-    summary = summarise(
-        trainings,
-        title=recipe.name,
-        task=recipe.task.name,
-        num_bootstrap=recipe.evaluation.num_bootstrap,
-        seed=recipe.seed,
-    )
+    summary = summarise(trainings, title=recipe.name, task=recipe.task.name, seed=recipe.seed)
     return summary, write_summary(summary, shared.run, command=command_line())
 
 

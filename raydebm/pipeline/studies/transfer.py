@@ -71,8 +71,7 @@ def _matrix(
             )
             lambda_ = calibrated_policy(target).lambda_
             runs.append(ScoredRun(**names, pools=pools, lambda_=lambda_, in_domain=is_own))
-    num_bootstrap = pipelines[0].recipe.evaluation.num_bootstrap
-    return transfer(runs, title=title, refused=refused, num_bootstrap=num_bootstrap)
+    return transfer(runs, title=title, refused=refused)
 
 
 def num_seen_in_training(source: StageContext, target: StageContext, chosen: Collection[str]) -> int:

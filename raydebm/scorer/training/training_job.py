@@ -12,6 +12,8 @@ DONE_FILE = "finished.json"
 """Facts on a finished adapter, in its folder; written last."""
 STARTS = "starts.json"
 CHECKPOINT = "checkpoint.json"
+MAX_RESTARTS = 2
+"""Restarts of an adapter after its worker died."""
 PROGRESS = "progress"
 """Folder of resumable epochs; removed when the ensemble is complete."""
 LOG = logging.getLogger(__name__)
@@ -41,16 +43,12 @@ class TrainingJob:
     device: str
     graph_gib: float | None
     """Memory for a step's activations in GiB. Default: the trainer's own limit."""
+    max_restarts: int = MAX_RESTARTS
 
     @property
     def name(self) -> str:
         """Name of the folder of epochs. Contains the plan, so that other data or settings never resume from it."""
         return f"{self.adapter.name}-{self.plan[:12]}"
-
-    @property
-    def max_restarts(self) -> int:
-        """Maximum number of restarts after failures."""
-        return self.recipe.ray.max_failures
 
     def record_start(self, pid: int) -> None:
         """Record that a worker starts or resumes this adapter."""

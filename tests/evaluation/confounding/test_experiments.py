@@ -129,9 +129,7 @@ def probed(make_pool, *, tells_writer, writers="aabb"):
     )
     writer = np.where(pools.is_by("a"), 3.0, -3.0) * tells_writer
     features = random.normal(size=(120, 3)) + np.stack([writer, 6 * pools.correct, np.zeros(120)], axis=1)
-    return {
-        row.target: row for row in probes(pools, np.arange(120), features.astype(np.float32), num_bootstrap=200, seed=0)
-    }
+    return {row.target: row for row in probes(pools, np.arange(120), features.astype(np.float32), seed=0)}
 
 
 @pytest.mark.parametrize(
@@ -153,7 +151,7 @@ def test_features_that_say_nothing_guess_the_commonest_writer(make_pool):
         make_pool(*((None, {"generator": name}) for name in "aaab"), problem_id=f"p{index}-") for index in range(10)
     )
 
-    (row,) = probes(pools, np.arange(40), np.zeros((40, 1), np.float32), num_bootstrap=100, seed=0)
+    (row,) = probes(pools, np.arange(40), np.zeros((40, 1), np.float32), seed=0)
 
     assert (row.accuracy.value, row.majority, row.lift.value) == (0.75, 0.75, 0.0)
     assert (row.num_classes, row.num_candidates) == (2, 40)
@@ -167,7 +165,7 @@ def test_a_guess_at_the_writer_knows_who_answered_the_problem(make_pool):
         for index, each in enumerate(names)
     )
 
-    (row,) = probes(pools, np.arange(25), np.zeros((25, 1), np.float32), num_bootstrap=100, seed=0)
+    (row,) = probes(pools, np.arange(25), np.zeros((25, 1), np.float32), seed=0)
 
     assert row.majority == 1.0
 
@@ -213,7 +211,6 @@ def swapped(pools, rewriters):
             scorer=RuleScorer(likes_headings),
             check=check,
             max_tokens=64,
-            num_bootstrap=100,
             seed=0,
         )
     )
@@ -300,7 +297,7 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
         rescored(pools, scorer), validation=pools, name="rule", scorer=scorer, swaps=swaps,
         features=lambda texts: np.array([[float("##" in text), float("4" in text)] for _, text in texts], "float32"),
         settings=ConfoundingSettings(
-            lambda_=1.0, task="toy", num_bootstrap=100, max_ablation_problems=3, max_probe_texts=20
+            lambda_=1.0, task="toy", max_ablation_problems=3, max_probe_texts=20
         ),
     )  # fmt: skip
 
@@ -335,7 +332,7 @@ def test_a_figure_of_the_screen_says_on_how_many_problems_and_whether_in_hindsig
     """Of two problems a answered one, rightly; b none of the two."""
     wrong = (0, {"generator": "b", "members": (1.0,)})
     pools = [make_pool((1, {"generator": "a", "members": (0.0,)}), wrong), make_pool(wrong, problem_id="q")]
-    (report,) = confounding_steps(table_of(pools), settings=ConfoundingSettings(lambda_=1.0, num_bootstrap=100))
+    (report,) = confounding_steps(table_of(pools), settings=ConfoundingSettings(lambda_=1.0))
 
     shown = {name: value for name, value, _ in cells(report.tables()[1])}
     assert shown["energy (paper): correct %"] == "50.0"
@@ -345,7 +342,7 @@ def test_a_figure_of_the_screen_says_on_how_many_problems_and_whether_in_hindsig
 
 def test_a_line_goes_before_each_step_that_takes_long(pools):
     scorer = RuleScorer(likes_headings)
-    settings = ConfoundingSettings(lambda_=1.0, num_bootstrap=100, max_ablation_problems=3)
+    settings = ConfoundingSettings(lambda_=1.0, max_ablation_problems=3)
 
     *lines, report = confounding_steps(
         rescored(pools, scorer), settings=settings, scorer=scorer,
@@ -361,7 +358,7 @@ def test_a_line_goes_before_each_step_that_takes_long(pools):
 
 def test_a_report_without_a_scorer_has_the_screen_and_the_selections_alone(pools):
     (report,) = confounding_steps(
-        rescored(pools, RuleScorer(likes_headings)), settings=ConfoundingSettings(lambda_=1.0, num_bootstrap=100)
+        rescored(pools, RuleScorer(likes_headings)), settings=ConfoundingSettings(lambda_=1.0)
     )
 
     assert (report.ablation, report.probes, report.swaps) == ((), (), ())
@@ -374,6 +371,6 @@ def test_a_report_without_a_scorer_has_the_screen_and_the_selections_alone(pools
 
 def test_without_a_pick_there_is_no_figure(make_pool):
     pools = table_of(make_pool((0, {"generator": "a"}), (0, {"generator": "b"})))
-    (report,) = confounding_steps(pools, settings=ConfoundingSettings(lambda_=1.0, num_bootstrap=100))
+    (report,) = confounding_steps(pools, settings=ConfoundingSettings(lambda_=1.0))
 
     assert "<svg" not in report.document().html()

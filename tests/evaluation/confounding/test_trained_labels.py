@@ -28,7 +28,6 @@ def recipe_of(*, reasoning="answer"):
     return SimpleNamespace(
         scorer=SimpleNamespace(reasoning=reasoning),
         task=SimpleNamespace(name="travelplanner"),
-        evaluation=SimpleNamespace(num_bootstrap=100),
         confounding=ConfoundingConfig(),
         seed=0,
     )

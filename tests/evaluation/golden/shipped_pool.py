@@ -33,7 +33,7 @@ FILES = {"metrics.json": ("evaluation", "metrics.json"), "policy.json": ("calibr
 
 def results(run_dir):
     """The JSON texts of the files of a new run, by name."""
-    overrides = [f"run_dir={run_dir}", "evaluation.num_bootstrap=100", "name=golden"]
+    overrides = [f"run_dir={run_dir}", "name=golden"]
     recipe = load_recipe(REPOSITORY / "configs" / "gsm8k_small_llms.yaml", overrides=overrides)
     context = StageContext(with_recorded_answers(recipe, "embedded:gsm8k_small_llms"), command="golden")
     run = context.run

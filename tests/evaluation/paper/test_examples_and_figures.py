@@ -76,7 +76,7 @@ def test_a_task_that_the_papers_figure_does_not_show_has_a_dash(trips):
 
 def test_the_heat_map_stands_across_pools(trips, make_pool):
     run = ScoredRun(source="GSM8K (MB)", target="TP", pools=table_of(plans(make_pool)))
-    matrix = transfer([run], title="Transfer", num_bootstrap=100)
+    matrix = transfer([run], title="Transfer")
 
     assert row_of(placed(trips, transfers=[matrix]), "fig:transfer_heatmap")["TravelPlanner"] == "Across pools"
     assert "reproduce --transfer" in row_of(placed(trips), "fig:transfer_heatmap")["TravelPlanner"]
@@ -111,9 +111,7 @@ def drawn_titles(make_pool):
         for index in range(8)
     ]
     study = hand_made.studied(pools, pools, task="gsm8k", name="sums")
-    matrix = transfer(
-        [ScoredRun(source="GSM8K (MB)", target="GSM8K", pools=table_of(pools))], title="Transfer", num_bootstrap=9
-    )
+    matrix = transfer([ScoredRun(source="GSM8K (MB)", target="GSM8K", pools=table_of(pools))], title="Transfer")
     return {
         figure.title for part in document(reproduction([study], transfers=[matrix])).chapters for figure in part.figures
     }

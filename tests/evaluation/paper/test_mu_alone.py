@@ -30,7 +30,7 @@ def study(pools):
 
 
 def test_every_table_has_the_same_figure_by_mu_alone(pools, study):
-    matrix = transfer([ScoredRun(source="s", target="t", pools=table_of(pools))], title="", num_bootstrap=100)
+    matrix = transfer([ScoredRun(source="s", target="t", pools=table_of(pools))], title="")
     variant = ScoredVariant(
         name="v", pools=table_of(pools), lambda_=1.0, backbone="b", num_adapters=2, num_parameters=1
     )
@@ -41,7 +41,7 @@ def test_every_table_has_the_same_figure_by_mu_alone(pools, study):
         "selective": study.evaluation.mu_selective[0].pass_at_1,
         "pass@n": study.evaluation.pass_at_n[0].by_mu,
         "transfer": matrix.cells[0].by_mu.pass_at_1,
-        "variants": variant_study([variant], title="", num_bootstrap=100, seed=0).rows[0].by_mu.pass_at_1,
+        "variants": variant_study([variant], title="", seed=0).rows[0].by_mu.pass_at_1,
     }
 
     assert {name: estimate.value for name, estimate in figures.items()} == dict.fromkeys(figures, 0.75)
@@ -79,7 +79,7 @@ def test_a_transferred_cell_says_where_e_is_the_same(make_pool):
         make_pool((1, {"members": (0.0,)}), (0, {"members": (0.5,)}), problem_id=f"p{index}") for index in range(30)
     ]
     run = ScoredRun(source="MuSR (MB)", target="GSM8K", pools=table_of(pools))
-    matrix = transfer([run], title="t", num_bootstrap=100)
+    matrix = transfer([run], title="t")
 
     measured = cell(reproduction([], transfers=[matrix]), "tab:full_transfer", "MuSR (MB)").measured
 

@@ -43,7 +43,7 @@ def compared(pools):
         ScoredVariant(name=name, pools=table_of(part), lambda_=1.0, backbone="b", num_adapters=2, num_parameters=1)
         for name, part in pools.items()
     ]
-    return variant_study(variants, title="Variants", num_bootstrap=100, seed=0)
+    return variant_study(variants, title="Variants", seed=0)
 
 
 def cell(reproduced, row, label="tab:single_multi"):

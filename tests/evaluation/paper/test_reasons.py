@@ -78,7 +78,7 @@ def test_the_one_mean_violation_of_the_papers_transfer_table_is_a_mean_violation
         for index in range(30)
     ]
     runs = [ScoredRun(source=source, target="TP", pools=table_of(pools)) for source in ("K&K (MB)", "MuSR (MB)")]
-    reproduced = reproduction([], transfers=[transfer(runs, title="t", num_bootstrap=100)])
+    reproduced = reproduction([], transfers=[transfer(runs, title="t")])
 
     paper = cell(reproduced, "tab:full_transfer", "K&K (MB)", "TP")
     assert paper.estimate.value == 0.25
@@ -174,7 +174,7 @@ def test_a_transfer_to_problems_of_the_training_is_left_out_and_says_why(make_po
     home = ScoredRun(
         source="K&K", target="K&K", pools=table_of(small_pools(make_pool, num_problems=40)), in_domain=True
     )
-    matrix = transfer([home], title="Transfer", refused=[refused], num_bootstrap=100)
+    matrix = transfer([home], title="Transfer", refused=[refused])
 
     absent = cell(reproduction([puzzles, questions], transfers=[matrix]), "tab:full_transfer", "GSM8K (MB)", "K&K")
 
@@ -186,9 +186,7 @@ def test_a_transfer_to_problems_of_the_training_is_left_out_and_says_why(make_po
 @pytest.mark.parametrize(("num_problems", "status"), [(29, "not measurable"), (30, "measured")])
 def test_a_transfer_needs_thirty_problems(make_pool, puzzles, questions, num_problems, status):
     pools = small_pools(make_pool, num_problems=num_problems)
-    matrix = transfer(
-        [ScoredRun(source="GSM8K", target="K&K", pools=table_of(pools))], title="Transfer", num_bootstrap=100
-    )
+    matrix = transfer([ScoredRun(source="GSM8K", target="K&K", pools=table_of(pools))], title="Transfer")
     reproduced = reproduction([puzzles, questions], transfers=[matrix])
 
     cells = [cell(reproduced, "tab:full_transfer", row, "K&K") for row in ("GSM8K (MB)", "Random")]

@@ -99,7 +99,6 @@ def matrix(make_pool):
             ScoredRun(source="K&K (MB)", target="GSM8K", pools=table_of(other)),
         ],
         title="Transfer",
-        num_bootstrap=100,
     )
 
 
@@ -422,7 +421,7 @@ def test_a_transferred_cell_of_the_paper_is_by_mu_alone_with_e_beside_it(make_po
         for index in range(30)
     ]
     run = ScoredRun(source="GSM8K (MB)", target="K&K", pools=table_of(pools))
-    reproduced = reproduction([], transfers=[transfer([run], title="t", num_bootstrap=100)])
+    reproduced = reproduction([], transfers=[transfer([run], title="t")])
 
     measured = cell(reproduced, "tab:full_transfer", "GSM8K (MB)", "K&K")
 

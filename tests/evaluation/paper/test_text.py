@@ -118,9 +118,7 @@ def test_sigma_of_a_scorer_on_another_task(make_pool, given):
         make_pool((int(index > 0), {"members": (0.0, 1.0 + (index == 0))}), problem_id=f"p{index}")
         for index in range(6)
     ]
-    matrix = transfer(
-        [ScoredRun(source="GSM8K", target="TP", pools=table_of(pools))], title="Transfer", num_bootstrap=100
-    )
+    matrix = transfer([ScoredRun(source="GSM8K", target="TP", pools=table_of(pools))], title="Transfer")
     plans = studied(pools, "travelplanner", name="plans")
 
     shown = claim([*given, plans], "GSM8K: sigma-AUROC on TP, by transfer", transfers=[matrix])

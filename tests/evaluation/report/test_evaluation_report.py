@@ -204,7 +204,7 @@ def test_the_page_stands_alone_and_escapes_what_it_is_given(page):
 
 
 @pytest.mark.parametrize(
-    "stated", ["raydebm run --config x.yaml", "run 7, candidate order 42", "100 resamples", "numpy "]
+    "stated", ["raydebm run --config x.yaml", "run 7, candidate order 42", "2000 resamples", "numpy "]
 )
 def test_reports_state_seeds_command_and_versions(evaluation, page, stated):
     assert stated in page

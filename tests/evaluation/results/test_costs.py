@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hand_made import table_of
 
-from raydebm.config import EvaluationConfig
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.terms import PLAIN, Author
 from raydebm.decision.policy import Policy
@@ -21,7 +20,7 @@ from raydebm.generators.tally import SavedSamples
 def costs(pools, **judge_usd):
     evaluation = evaluate(
         EvaluationInputs(
-            pools=table_of(pools), policy=Policy(), config=EvaluationConfig(num_bootstrap=100), task="toy",
+            pools=table_of(pools), policy=Policy(), task="toy",
             adapters=("a0", "a1"), judge_usd=judge_usd,
         )
     )  # fmt: skip
@@ -69,7 +68,6 @@ def decided_costs(pools, profile, weights, **judge_usd):
     inputs = EvaluationInputs(
         pools=table_of(pools),
         policy=policy,
-        config=EvaluationConfig(num_bootstrap=100),
         task="toy",
         adapters=("a0", "a1"),
         decided=Decided.of(table_of(pools), policy),
@@ -136,11 +134,9 @@ def test_signals_of_one_reading_are_paid_for_once(make_pool):
 def test_the_posterior_of_pools_without_energies_pays_for_none(make_pool):
     pools = table_of(make_pool((1, {"cost_usd": 0.01, "key": "x"}), (0, {"cost_usd": 0.03, "key": "y"})))
     policy = Policy(rule="posterior", posterior=Posterior(weights={"votes": 1.0}, context_weights={}))
-    config = EvaluationConfig(num_bootstrap=100)
 
-    evaluation = evaluate(
-        EvaluationInputs(pools=pools, policy=policy, config=config, task="toy", decided=Decided.of(pools, policy))
-    )
+    inputs = EvaluationInputs(pools=pools, policy=policy, task="toy", decided=Decided.of(pools, policy))
+    evaluation = evaluate(inputs)
 
     row = next(row for row in evaluation.costs if row.name == "posterior")
     assert (row.usd.value, row.num_scores) == (pytest.approx(0.04), 0)

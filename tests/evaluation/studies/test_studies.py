@@ -271,7 +271,7 @@ def test_the_training_pool_by_hand(make_pool):
     graded = make_pool(*rows, violations=[0.1, 0.5, 0.6, 0.7, 0.2, 0.8, 0.9, 1.0], problem_id="p")
     plain = make_pool((1, {"generator": "g"}), (1, {"generator": "g"}), problem_id="q")
 
-    pool = training_pool(table_of([graded, plain]), num_bootstrap=100, seed=0)
+    pool = training_pool(table_of([graded, plain]), seed=0)
 
     assert (pool.num_problems, pool.num_all_correct, pool.accuracy.value) == (2, 1, 0.5)
     assert {name: share.value for name, share in pool.by_generator.items()} == {"g": 0.5, "h": 0.0}
@@ -380,7 +380,7 @@ def test_transfer_compares_on_the_problems_that_all_cover(make_pool):
         ScoredRun(source="A", target="U", pools=table_of(scored(make_pool, (1.0, 1.0)))),
     ]
 
-    matrix = transfer(runs, title="t", num_bootstrap=100)
+    matrix = transfer(runs, title="t")
 
     assert (matrix.sources, matrix.targets) == (("A", "B"), ("T", "U"))
     assert (matrix.cell("A", "T").by_mu.pass_at_1.value, matrix.cell("A", "T").by_mu.pass_at_1.n) == (1.0, 2)
@@ -400,7 +400,7 @@ def test_an_exact_constraint_of_the_target_is_no_merit_of_the_source(make_pool):
         ScoredRun(source="B", target="T", pools=table_of(right), in_domain=True),
     ]
 
-    matrix = transfer(runs, title="t", num_bootstrap=100)
+    matrix = transfer(runs, title="t")
     cell, (compared,) = matrix.cell("A", "T"), matrix.comparisons
 
     assert (compared.one, compared.other, compared.difference.value) == ("A on T", "B", -1.0)
@@ -416,7 +416,7 @@ def test_one_run_twice_is_an_error(make_pool):
     run = ScoredRun(source="A", target="T", pools=table_of(scored(make_pool, (1.0, 1.0))))
 
     with pytest.raises(ValueError, match="same source and target"):
-        transfer([run, run], title="t", num_bootstrap=1)
+        transfer([run, run], title="t")
 
 
 def test_a_training_pool_by_generator(make_pool):
@@ -426,19 +426,19 @@ def test_a_training_pool_by_generator(make_pool):
         make_pool((1, {"generator": "g"}), problem_id="q"),
     ]
 
-    training = training_pool(table_of(pools), num_bootstrap=100, seed=0)
+    training = training_pool(table_of(pools), seed=0)
 
     assert (training.num_problems, training.accuracy.value) == (2, pytest.approx(2 / 3))
     assert {name: value.value for name, value in training.by_generator.items()} == {"g": 0.75, "h": 0.0}
     assert training.best_quarter == {}
-    assert training_pool(table_of([]), num_bootstrap=100, seed=0) is None
+    assert training_pool(table_of([]), seed=0) is None
 
 
 def test_a_training_pool_may_have_energies_of_different_numbers_of_adapters(make_pool):
     """Out of bag, a problem's candidates are scored by the adapters that did not learn from it."""
     one = make_pool((1, {"members": (0.1,)}), problem_id="p")
     two = make_pool((0, {"members": (0.1, 0.2)}), problem_id="q")
-    assert training_pool(table_of([one, two]), num_bootstrap=100, seed=0).accuracy.value == 0.5
+    assert training_pool(table_of([one, two]), seed=0).accuracy.value == 0.5
 
 
 def test_the_variance_of_two_adapters_that_weigh_the_constraint_differently(make_pool):

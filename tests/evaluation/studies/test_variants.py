@@ -36,7 +36,7 @@ def scored(name, pools, **changes):
 @pytest.fixture(scope="module")
 def compared(several, single):
     alone = scored("alone", single, num_adapters=1, num_parameters=500)
-    return variant_study([scored("whole", several), alone], title="Variants", num_bootstrap=100, seed=0)
+    return variant_study([scored("whole", several), alone], title="Variants", seed=0)
 
 
 def test_each_scorer_is_judged_on_its_own_candidates(compared):
@@ -58,12 +58,12 @@ def test_the_difference_is_paired_over_the_problems(compared):
 
 def test_a_scorer_of_one_generator_is_compared_with_those_of_several_that_have_as_many_candidates(several, single):
     rows = [scored("first", several), scored("two", several), scored("one", single)]
-    study = variant_study(rows, title="", num_bootstrap=100, seed=0)
+    study = variant_study(rows, title="", seed=0)
     assert study.comparison("one", "two", "E").difference.value == -0.75
 
 
 def test_a_variant_on_fewer_problems_is_compared_on_these(several, single):
-    study = variant_study([scored("whole", several), scored("alone", single[:4])], title="", num_bootstrap=100, seed=0)
+    study = variant_study([scored("whole", several), scored("alone", single[:4])], title="", seed=0)
     assert study.comparison("alone", "whole", "E").difference.n == 4
 
 
@@ -73,7 +73,7 @@ def test_how_much_of_sigma_moves_with_the_constraint(make_pool):
         make_pool((1, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 3.0), "penalty": 1.0}), problem_id=f"p{index}")
         for index in range(4)
     ]
-    (row,) = variant_study([scored("whole", pools)], title="", num_bootstrap=100, seed=0).rows
+    (row,) = variant_study([scored("whole", pools)], title="", seed=0).rows
     assert row.constraint_share.value == pytest.approx(0.5)
 
 
@@ -87,7 +87,7 @@ def reproduced(several, single, compared):
         ScoredRun(source="whole", target="whole", pools=table_of(several), in_domain=True),
         ScoredRun(source="alone", target="whole", pools=table_of(several)),
     ]
-    matrix = transfer(runs, title="Pools", num_bootstrap=100)
+    matrix = transfer(runs, title="Pools")
     return reproduction(studies, transfers=[matrix], variants=[compared], command="raydebm reproduce")
 
 

@@ -44,7 +44,7 @@ def training(problem_ids, paper, *, seed=0, fold=None, extra=(), decision=None, 
 
 
 def summarise(*trainings):
-    return summarised(trainings, title="run", task="gsm8k", num_bootstrap=200, seed=0)
+    return summarised(trainings, title="run", task="gsm8k", seed=0)
 
 
 @pytest.fixture

@@ -17,10 +17,17 @@ from raydebm.scorer.training.training_job import DONE_FILE, TrainingJob
 WEIGHTS = "weights"
 
 
-def jobs_of(folder, num_adapters, **ray_settings):
-    recipe = recipe_for(folder, num_adapters=num_adapters, **ray_settings)
+def jobs_of(folder, num_adapters, **changes):
+    recipe = recipe_for(folder, num_adapters=num_adapters)
     run = RunDir(str(folder))
-    shared = {"recipe": recipe, "run": run, "stage": "scorer", "data": "d", "device": "cpu", "graph_gib": None}
+    shared = {
+        "recipe": recipe,
+        "run": run,
+        "stage": "scorer",
+        "data": "d",
+        "device": "cpu",
+        "graph_gib": None,
+    } | changes
     return [TrainingJob(adapter=adapter, plan="p", **shared) for adapter in recipe.scorer.adapters]
 
 
@@ -95,7 +102,7 @@ def test_an_adapter_that_fails_does_not_take_its_slots_others_along(tmp_path, mo
     monkeypatch.setattr(slots, "get_or_raise", lambda fingerprint: fingerprint)
     context = context_of(tmp_path)
 
-    outcome = slots._fit_slot(jobs_of(tmp_path, 3, max_failures=1), context, threading.Event())
+    outcome = slots._fit_slot(jobs_of(tmp_path, 3, max_restarts=1), context, threading.Event())
 
     assert set(outcome) == failed
     assert fake.seen == runs

@@ -87,8 +87,7 @@ def label(name, problem_id, reason):
 def test_wrong_answers_among_the_incorrect_programs_of_the_training(reasons, share):
     labels = [label(f"c{index}", "p", reason) for index, reason in enumerate(reasons)]
     run = SimpleNamespace(labels=lambda: [*labels, label("x", "tested", "wrong_answer")])
-    recipe = SimpleNamespace(evaluation=SimpleNamespace(num_bootstrap=50))
-    pipeline = SimpleNamespace(run=run, recipe=recipe, splits=lambda: {"train": ["p"], "validation": []})
+    pipeline = SimpleNamespace(run=run, splits=lambda: {"train": ["p"], "validation": []})
 
     found = _share_of_wrong_answers(pipeline)
 

@@ -99,7 +99,6 @@ def paper(local_ray, repository, puzzles, reward_model, tmp_path_factory):
             "scorer.backbone=embedded:encoder-mini",
             "scorer.max_length=512",
             "training.max_epochs=1",
-            "evaluation.num_bootstrap=100",
             "ray.gpus_per_adapter=0",
             "ray.cpus_per_adapter=5",
             f"baselines.0.model={reward_model}",
