@@ -20,12 +20,10 @@ def pipeline_for(
 ) -> Iterator["Pipeline"]:
     """A pipeline in a Ray session, with progress bars and one printed line per stage. ``own_candidates`` (sample
     missing ones) and ``judges`` require keys; ``retry_failed`` resends requests that failed in an earlier run."""
-    from raydebm.scorer.training.curves import check_trackers
     from raydebm.tasks import task_of
 
-    # Find a wrong name or a missing package or key before starting a cluster, and the first two before importing Ray.
+    # Find a wrong name or a missing key before starting a cluster, and the first before importing Ray.
     task_of(recipe.task)
-    check_trackers(recipe.training.report_to)
 
     from raydebm.pipeline.ray.session import ray_session
     from raydebm.pipeline.runner import Pipeline

@@ -30,20 +30,17 @@ from raydebm.config.reading import (
 from raydebm.config.recipe import RayConfig, Recipe
 from raydebm.config.scorer import (
     PAPER_ADAPTERS,
-    REPORTING,
     AdapterConfig,
     Fold,
     PairsConfig,
     Pooling,
     ScorerConfig,
-    TrackerName,
 )
 from raydebm.config.studies import ConfoundingConfig, VariantConfig
 from raydebm.config.task import SplitSource, TaskConfig
 
 __all__ = [
     "PAPER_ADAPTERS",
-    "REPORTING",
     "AdapterConfig",
     "BaselineConfig",
     "ConfoundingConfig",
@@ -64,7 +61,6 @@ __all__ = [
     "ScorerConfig",
     "SplitSource",
     "TaskConfig",
-    "TrackerName",
     "TransformersGenerator",
     "VariantConfig",
     "VllmGenerator",

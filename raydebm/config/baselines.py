@@ -58,21 +58,14 @@ class JudgeBaseline(BaselineBase):
 
 
 class EormBaseline(BaselineBase):
-    """EORM (Jiang et al., 2025), trained from scratch on the run's own pairs. Defaults: the authors' released code."""
+    """EORM (Jiang et al., 2025), trained from scratch on the run's own pairs."""
 
     learns_from_pairs: ClassVar[bool] = True
     kind: Literal["eorm"] = "eorm"
     """A transformer trained from scratch."""
-    tokenizer: str = "gpt2"
-    """Hub name, local folder, ``embedded:<name>`` or ``package:minilm``; only its tokenizer is used."""
-    hidden_size: int = Field(768, ge=8, multiple_of=8)
-    """A multiple of 8."""
-    max_length: int = Field(2048, ge=16)
-    """Tokens; longer texts are cut as the scorer's are (docs/training.md)."""
-    learning_rate: float = Field(5e-5, gt=0)
-    """AdamW learning rate."""
-    max_epochs: int = Field(20, ge=1)
-    """Maximum number of epochs."""
+    size: Literal["published", "small"] = "published"
+    """``published``: the authors' released code. ``small``: for two CPU cores, with MiniLM's tokenizer
+    (docs/baselines.md)."""
 
 
 BaselineConfig = Annotated[ModelBaseline | JudgeBaseline | EormBaseline, Field(discriminator="kind")]

@@ -1,8 +1,8 @@
 """Training pairs and folds, the encoder with its adapters, and their training."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from raydebm.config.section import Device, FolderName, Section
 from raydebm.records import Reasoning
@@ -89,9 +89,6 @@ class ScorerConfig(Section):
         return self
 
 
-TrackerName = Literal["tensorboard"]
-
-
 class TrainingConfig(Section):
     learning_rate: float | None = Field(None, gt=0)
     """AdamW learning rate. Default: the task's (5e-5; K&K 2e-5)."""
@@ -101,15 +98,6 @@ class TrainingConfig(Section):
     """Epochs without a lower validation loss before training ends. Default: the task's."""
     max_epochs: int = Field(10, ge=1)
     """Maximum number of epochs."""
-    report_to: Annotated[
-        tuple[TrackerName, ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
-    ] = ()
-    """``tensorboard``: every epoch of every adapter goes to TensorBoard (docs/training.md); changing it causes no new
-    training."""
-
-
-REPORTING = {"report_to"}
-"""Settings of training that do not affect the trained weights."""
 
 
 BAG_FRAC = 0.8

@@ -104,16 +104,9 @@ class ConfoundingConfig(Section):
     rewriter: AskedGenerator | None = None
     """Model that writes every style from three examples. Default: each generator that is not recorded writes its own
     style. A vLLM server needs its ``url``, because none is started for rewriting."""
-    max_ablation_problems: int | None = Field(100, ge=1)
-    """Number of test problems whose candidates are scored again in every style variant, chosen by the seed; null:
-    all."""
-    max_probe_texts: int | None = Field(4000, ge=1)
-    """Maximum number of candidates for the linear probes, from whole test problems; null: all."""
-    repair_cap: int = Field(396, ge=1)
-    """Maximum number of answers per generator and label for the repair (the paper's value)."""
-    repair_min_cell: int = Field(8, ge=1)
-    """Minimum number of answers per generator and label; a generator with fewer is left out of the repair, because its
-    name reveals the label."""
+    max_texts: int = Field(4000, ge=1)
+    """Maximum number of candidates for linear probes and style ablation, from whole test problems; the ablation scores
+    each of them in every style variant."""
 
 
 def check_rewriters(generators: Sequence[GeneratorConfig]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from raydebm import __version__
-from raydebm.config import REPORTING, BaselineConfig, ModelBaseline, Recipe
+from raydebm.config import BaselineConfig, ModelBaseline, Recipe
 from raydebm.embedded import local_path
 from raydebm.extensions import extension_files
 from raydebm.identity import content_id
@@ -33,7 +33,7 @@ _PAGES = frozenset({"README", "LICENSE", "LICENCE", "COPYING", "NOTICE"})
 
 def stage_fingerprint(stage: StageName, recipe: Recipe, run: RunDir) -> str:
     """Hash of the package version and the settings that affect a stage of a run."""
-    tree = recipe.model_dump(mode="json", exclude={"training": REPORTING})
+    tree = recipe.model_dump(mode="json")
     settings = {name: _without_placement(tree[name]) for name in stage_named(stage).settings}
     constraints = settings["task"].pop("constraints")
     if constraints is not None and stage not in ("problems", "candidates"):  # answers are first checked with the labels
@@ -169,9 +169,7 @@ def _dependencies(recipe: Recipe, stage: StageName) -> Iterator[str]:
 
 
 def _names_of_baseline(baseline: BaselineConfig) -> list[str]:
-    if isinstance(baseline, ModelBaseline):
-        return [baseline.model]
-    return [baseline.tokenizer] if baseline.kind == "eorm" else []
+    return [baseline.model] if isinstance(baseline, ModelBaseline) else []
 
 
 def _content(name: str, patterns: Sequence[str]) -> str | None:

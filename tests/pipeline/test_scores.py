@@ -180,10 +180,8 @@ def test_scores_are_made_again_when_the_model_changed(ranked):
 
 def test_eorm_learns_from_all_pairs_whatever_ours_learn_from(local_ray, tmp_path):
     """Two correct and three incorrect answers: six pairs, of which the recipe leaves our adapters one."""
-    eorm = {"kind": "eorm", "name": "eorm", "tokenizer": "embedded:encoder-mini", "hidden_size": 8}
-    recipe = recipe_of(
-        tmp_path, baselines=[{**eorm, "max_epochs": 1}], pairs={"max_pairs": 1, "max_correct": 1, "max_incorrect": 1}
-    )
+    eorm = {"kind": "eorm", "name": "eorm", "size": "small"}
+    recipe = recipe_of(tmp_path, baselines=[eorm], pairs={"max_pairs": 1, "max_correct": 1, "max_incorrect": 1})
     run, verdicts = RunDir(str(tmp_path)), [Verdict.CORRECT] * 2 + [Verdict.INCORRECT] * 3
     candidates = {name: answers(5, name) for name in ("q", "r")}
     run.write_labels(

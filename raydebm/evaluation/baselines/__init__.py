@@ -66,13 +66,14 @@ def build_scorer(
 
             return Reader(config)
         case EormBaseline():
-            from raydebm.evaluation.baselines.eorm import Eorm, train_eorm
+            from raydebm.evaluation.baselines.eorm import SIZES, Eorm, train_eorm
 
             if folder is None:
                 raise ConfigError(
                     f"baseline {config.name!r}: kind {config.kind} keeps a checkpoint in the run directory, which must "
                     "be a local folder"
                 )
-            if not Eorm.is_trained(folder, config, train, validation):
-                train_eorm(config, train=train, validation=validation, folder=folder)
-            return Eorm.load(folder, config)
+            size = SIZES[config.size]
+            if not Eorm.is_trained(folder, size, train, validation):
+                train_eorm(config.name, size, train=train, validation=validation, folder=folder)
+            return Eorm.load(folder, config.name)

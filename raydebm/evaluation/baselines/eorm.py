@@ -12,14 +12,13 @@ Shapes: N distinct texts of a step, B texts of a micro-batch, T tokens, D hidden
 import math
 import random
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from raydebm.config import EormBaseline
 from raydebm.errors import CheckpointError, PoolError
 from raydebm.evaluation.baselines.protocol import PoolTexts, TextScore, flattened, regrouped
 from raydebm.identity import seed_for
@@ -42,6 +41,25 @@ NUM_SPECIAL = 2
 """[CLS] before the problem and [SEP] after it."""
 
 
+class EormSize(Record):
+    """Size and training of a model. The defaults are those of the authors' released code."""
+
+    tokenizer: str = "gpt2"
+    """Hub name, local folder, ``embedded:<name>`` or ``package:minilm``."""
+    hidden_size: int = 768
+    max_length: int = 2048
+    """Tokens; longer texts are cut as the scorer's are (docs/training.md)."""
+    learning_rate: float = 5e-5
+    max_epochs: int = 20
+
+
+SIZES: Mapping[str, EormSize] = {
+    "published": EormSize(),
+    # From the third epoch on, so small a model learns so few texts by heart.
+    "small": EormSize(tokenizer="package:minilm", hidden_size=128, max_length=512, learning_rate=3e-4, max_epochs=4),
+}
+
+
 class EormEpoch(Record):
     epoch: int
     train_loss: float
@@ -53,8 +71,8 @@ class EormEpoch(Record):
 class EormRecord(Record):
     """Contents of eorm.json, which is written last."""
 
-    format: int = 1
-    config: EormBaseline
+    format: int = 2
+    size: EormSize
     data_fingerprint: str
     vocabulary: int
     epochs: tuple[EormEpoch, ...]
@@ -68,9 +86,9 @@ class EormRecord(Record):
 class EormModel(nn.Module):
     """Energies of token ids. Lower is better."""
 
-    def __init__(self, config: EormBaseline, *, vocabulary: int) -> None:
+    def __init__(self, *, hidden_size: int, vocabulary: int) -> None:
         super().__init__()
-        size = config.hidden_size
+        size = hidden_size
         self._scale = math.sqrt(size)
         self.embedding = nn.Embedding(vocabulary, size)
         layer = nn.TransformerEncoderLayer(
@@ -92,10 +110,10 @@ class _EormTexts:
     """Token ids of ``[CLS] problem [SEP] candidate``. GPT-2's single special token is used for both marks, as
     published."""
 
-    def __init__(self, config: EormBaseline) -> None:
+    def __init__(self, name: str, size: EormSize) -> None:
         source = ModelSource(
-            called=f"baseline {config.name!r}: tokenizer {config.tokenizer!r}",
-            place=resolve_backbone(config.tokenizer),
+            called=f"baseline {name!r}: tokenizer {size.tokenizer!r}",
+            place=resolve_backbone(size.tokenizer),
             remedy="Check the network, or give a local folder or package:minilm",
         )
         self._tokenizer: Any = source.tokenizer()
@@ -104,7 +122,7 @@ class _EormTexts:
         self.sep = _first(tokenizer.eos_token_id, tokenizer.sep_token_id)
         self.pad = _first(tokenizer.pad_token_id, self.sep)
         self.vocabulary = len(tokenizer)
-        self._room = config.max_length - NUM_SPECIAL
+        self._room = size.max_length - NUM_SPECIAL
 
     def __call__(self, texts: Sequence[tuple[str, str]]) -> list[Sequence[int]]:
         return [self._join(*ids) for ids in ids_of_pairs(self._tokenizer, texts)]
@@ -118,15 +136,21 @@ def _first(*ids: int | None) -> int:
     for token_id in ids:
         if token_id is not None:
             return token_id
-    raise CheckpointError("EORM's tokenizer has none of [CLS], BOS and EOS; choose another baselines.tokenizer")
+    raise CheckpointError("EORM's tokenizer has none of [CLS], BOS and EOS; choose another")
 
 
 def train_eorm(
-    config: EormBaseline, *, train: Sequence[TrainingGroup], validation: Sequence[TrainingGroup], folder: Path
+    name: str,
+    size: EormSize,
+    *,
+    train: Sequence[TrainingGroup],
+    validation: Sequence[TrainingGroup],
+    folder: Path,
 ) -> EormRecord:
     """Train from scratch and write the best epoch's weights. Deterministic on one machine.
 
     Args:
+        name: Name of the baseline in messages.
         train: Problems with all their pairs.
         validation: Problems by whose accuracy the epoch is chosen. If empty, the last epoch is stored.
 
@@ -136,36 +160,36 @@ def train_eorm(
         CheckpointError: the tokenizer cannot be read.
     """
     if not train:
-        raise PoolError(f"baseline {config.name!r}: no pairs to train on; sample more candidates per problem")
+        raise PoolError(f"baseline {name!r}: no pairs to train on; sample more candidates per problem")
     device = resolve_device("auto")
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed_for(0, "eorm"))
-        return _Training(config, train, validation, device).run(folder)
+        return _Training(size, _EormTexts(name, size), train, validation, device).run(folder)
 
 
 class _Training:
     def __init__(
         self,
-        config: EormBaseline,
+        size: EormSize,
+        texts: _EormTexts,
         train: Sequence[TrainingGroup],
         validation: Sequence[TrainingGroup],
         device: torch.device,
     ) -> None:
-        self._config, self._device = config, device
+        self._size, self._texts, self._device = size, texts, device
         self._train, self._validation = list(train), list(validation)
-        self._texts = _EormTexts(config)
         pairs = [(group.prompt, text) for group in (*train, *validation) for text in group.texts]
         self._ids = dict(zip(pairs, self._texts(pairs), strict=True))
-        self._model = EormModel(config, vocabulary=self._texts.vocabulary).to(device)
+        self._model = EormModel(hidden_size=size.hidden_size, vocabulary=texts.vocabulary).to(device)
         self._optimizer = torch.optim.AdamW(
-            self._model.parameters(), lr=config.learning_rate, weight_decay=WEIGHT_DECAY, fused=True
+            self._model.parameters(), lr=size.learning_rate, weight_decay=WEIGHT_DECAY, fused=True
         )
         self._step = 0
 
     def run(self, folder: Path) -> EormRecord:
         epochs: list[EormEpoch] = []
         best_epoch, best = 0, dict[str, Tensor]()
-        for epoch in range(1, self._config.max_epochs + 1):
+        for epoch in range(1, self._size.max_epochs + 1):
             loss = self._train_epoch(epoch)
             accuracy = self._accuracy()
             epochs.append(EormEpoch(epoch=epoch, train_loss=loss, validation_accuracy=accuracy))
@@ -176,15 +200,14 @@ class _Training:
         return self._write(folder, epochs, best_epoch, best)
 
     def _train_epoch(self, epoch: int) -> float:
-        config = self._config
         self._model.train()
         groups = sorted(self._train, key=lambda group: group.problem_id)
         random.Random(seed_for(0, "eorm", "order", epoch)).shuffle(groups)
-        total, num_steps = 0.0, len(groups) * config.max_epochs
+        total, num_steps = 0.0, len(groups) * self._size.max_epochs
         for group in groups:
             factor = learning_rate_factor(self._step, num_steps=num_steps, warmup_frac=WARMUP_FRAC)
             for parameters in self._optimizer.param_groups:
-                parameters["lr"] = config.learning_rate * factor
+                parameters["lr"] = self._size.learning_rate * factor
             pairs = step_pairs([(group.problem_id, len(group.texts), group.pairs)], device=self._device)
             loss = bradley_terry_loss(self._energies([group]), pairs)
             self._optimizer.zero_grad(set_to_none=True)
@@ -215,7 +238,7 @@ class _Training:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / RECORD_FILE).unlink(missing_ok=True)
         record = EormRecord(
-            config=self._config,
+            size=self._size,
             data_fingerprint=data_fingerprint(self._train, self._validation),
             vocabulary=self._texts.vocabulary,
             epochs=tuple(epochs),
@@ -233,43 +256,42 @@ class _Training:
 class Eorm:
     """Scorer with a trained EORM. The score is minus its energy."""
 
-    def __init__(self, config: EormBaseline, record: EormRecord, weights: dict[str, Tensor]) -> None:
+    def __init__(self, name: str, record: EormRecord, weights: dict[str, Tensor]) -> None:
         """Build the scorer from weights.
 
         Raises:
             CheckpointError: the weights do not match this record, or its tokenizer cannot be read.
         """
-        self.name = config.name
+        self.name = name
         self.record = record
-        self._config = config
-        self._texts = _EormTexts(record.config)
+        self._texts = _EormTexts(name, record.size)
         self._device = resolve_device("auto")
-        self._model = EormModel(record.config, vocabulary=record.vocabulary)
+        self._model = EormModel(hidden_size=record.size.hidden_size, vocabulary=record.vocabulary)
         try:
             self._model.load_state_dict(weights)
         except RuntimeError as error:
-            raise CheckpointError(f"baseline {config.name!r}: the weights do not fit: {error}") from error
+            raise CheckpointError(f"baseline {name!r}: the weights do not fit: {error}") from error
         if self._texts.vocabulary != record.vocabulary:
             raise CheckpointError(
-                f"baseline {config.name!r}: tokenizer {record.config.tokenizer!r} has {self._texts.vocabulary} tokens, "
+                f"baseline {name!r}: tokenizer {record.size.tokenizer!r} has {self._texts.vocabulary} tokens, "
                 f"the checkpoint was trained with {record.vocabulary}; use the same tokenizer, or train again"
             )
         self._model = self._model.eval().to(self._device)
 
     @classmethod
-    def load(cls, folder: Path, config: EormBaseline) -> "Eorm":
+    def load(cls, folder: Path, name: str) -> "Eorm":
         """Load a checkpoint. Raises CheckpointError if the folder is missing, corrupt, or has another tokenizer."""
-        return cls(config, read_record(folder / RECORD_FILE, EormRecord), load_tensors(folder / WEIGHTS_FILE))
+        return cls(name, read_record(folder / RECORD_FILE, EormRecord), load_tensors(folder / WEIGHTS_FILE))
 
     @staticmethod
-    def is_trained(folder: Path, config: EormBaseline, *parts: Sequence[TrainingGroup]) -> bool:
+    def is_trained(folder: Path, size: EormSize, *parts: Sequence[TrainingGroup]) -> bool:
         """Whether the folder has a checkpoint of these settings and this data (train, validation). Without data: of any
         data."""
-        if not (folder / RECORD_FILE).is_file():
+        try:
+            record = read_record(folder / RECORD_FILE, EormRecord)
+        except CheckpointError:  # none, or of another version
             return False
-        record = read_record(folder / RECORD_FILE, EormRecord)
-        same = record.config.model_dump(exclude={"name"}) == config.model_dump(exclude={"name"})
-        return same and (not any(parts) or record.data_fingerprint == data_fingerprint(*parts))
+        return record.size == size and (not any(parts) or record.data_fingerprint == data_fingerprint(*parts))
 
     @torch.inference_mode()
     def score(self, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:

@@ -136,9 +136,7 @@ class ProbeRow:
     lift: Estimate
 
 
-def probes(
-    pools: PoolTable, rows: NDArray[np.intp], features: NDArray[np.float32], *, seed: int
-) -> tuple[ProbeRow, ...]:
+def probes(pools: PoolTable, features: NDArray[np.float32], *, seed: int) -> tuple[ProbeRow, ...]:
     """Probes for the generator, the generator among correct candidates, a length above the problem's median, and
     correctness.
 
@@ -146,16 +144,15 @@ def probes(
     target with one class, or with fewer problems than folds, is omitted.
 
     Args:
-        rows: Candidates of whole problems, R of them.
-        features: Features of these candidates, shape (R, F).
+        features: Features of the candidates, shape (R, F).
     """
-    problem, correct, length = pools.pool_of_row[rows], pools.correct[rows], pools.length[rows]
-    writers = np.array(pools.authors)[pools.author_of_row[rows]]
-    medians = np.zeros(len(rows))
+    problem, correct, length = pools.pool_of_row, pools.correct, pools.length
+    writers = np.array(pools.authors)[pools.author_of_row]
+    medians = np.zeros(len(problem))
     for own in np.unique(problem):
         medians[problem == own] = np.median(length[problem == own])
     targets = (
-        ("generator", writers, np.full(len(rows), True)),
+        ("generator", writers, np.full(len(problem), True)),
         ("generator (correct answers)", writers, correct == 1),
         ("longer than the problem's median answer", np.where(length > medians, "longer", "shorter"), length != medians),
         ("correct", np.where(correct == 1, "correct", "incorrect"), ~np.isnan(correct)),

@@ -42,10 +42,8 @@ class ConfoundingSettings:
     lambda_: float
     task: str = ""
     seed: int = 0
-    max_ablation_problems: int | None = 100
-    """Number of problems to rescore in every variant, sampled with the seed. None means all."""
-    max_probe_texts: int | None = 4000
-    """Number of candidates for the probes, from whole problems. None means all."""
+    max_texts: int = 4000
+    """Number of candidates for probes and ablation, from whole problems that are sampled with the seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +128,10 @@ def confounding_steps(
     best = None if validation is None else best_generator_of(validation, by_violation=False)
     ablation: tuple[AblationRow, ...] = ()
     probed: tuple[ProbeRow, ...] = ()
-    sampled = _sampled_pools(pools, settings.max_ablation_problems, settings.seed)
+    sampled = _sampled(pools, settings)
     if features is not None:
-        yield f"linear probes: reading the features of the answers to {pools.num_pools} problems"
-        probed = _probes(pools, features, settings)
+        yield f"linear probes: reading the features of the answers to {sampled.num_pools} problems"
+        probed = probes(sampled, features(list(sampled.texts.values())), seed=settings.seed)
     if scorer is not None:
         yield f"style ablation: scoring the answers to {sampled.num_pools} problems in up to {len(variants())} forms"
         ablation = style_ablation(
@@ -157,21 +155,12 @@ def _bootstrap(pools: PoolTable, settings: ConfoundingSettings) -> Bootstrap:
     return Bootstrap.of(pools.num_pools, seed=settings.seed)
 
 
-def _sampled_pools(pools: PoolTable, limit: int | None, seed: int) -> PoolTable:
-    if limit is None or pools.num_pools <= limit:
-        return pools
-    return pools.of_pools(sorted(Random(seed_for(seed, "ablation")).sample(range(pools.num_pools), limit)))
-
-
-def _probes(pools: PoolTable, features: Features, settings: ConfoundingSettings) -> tuple[ProbeRow, ...]:
-    """Probe whole problems in random order, up to the number of texts."""
+def _sampled(pools: PoolTable, settings: ConfoundingSettings) -> PoolTable:
+    """Whole problems, chosen by the seed, up to the number of texts."""
     shuffled = list(range(pools.num_pools))
     Random(seed_for(settings.seed, "probe")).shuffle(shuffled)
-    sizes, most = np.cumsum(pools.sizes[shuffled]), settings.max_probe_texts
-    num_kept = len(shuffled) if most is None else max(int((sizes <= most).sum()), 1)
-    rows = np.concatenate([np.arange(pools.offsets[pool], pools.offsets[pool + 1]) for pool in shuffled[:num_kept]])
-    texts = list(pools.texts.values())
-    return probes(pools, rows, features([texts[row] for row in rows]), seed=settings.seed)
+    num_kept = max(int((np.cumsum(pools.sizes[shuffled]) <= settings.max_texts).sum()), 1)
+    return pools.of_pools(sorted(shuffled[:num_kept]))
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------

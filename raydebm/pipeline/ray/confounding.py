@@ -57,12 +57,14 @@ def repaired_heads(
     settings: ConfoundingSettings,
     swap: SwapInputs,
     *,
+    min_cell: int,
     on_step: Step,
 ) -> tuple[RepairReport, KnownEnergies]:
     """Refit the heads of the run's scorer; writes ``<run>/repair/scorer``.
 
     Args:
         texts: training texts by split, ``train`` and ``validation``.
+        min_cell: minimum number of texts of a generator with each label.
 
     Returns:
         The report, and the repaired scorer's energies of candidates with stored features.
@@ -71,7 +73,7 @@ def repaired_heads(
         PoolError: too few generators have answers of both labels.
     """
     work = on_the_scorers_node(swap.recipe, _repair)
-    report, known = _last(work.remote(run.absolute(), texts, settings, swap), on_step)
+    report, known = _last(work.remote(run.absolute(), texts, settings, swap, min_cell), on_step)
     return report, known
 
 
@@ -116,6 +118,7 @@ def _repair(
     texts: Mapping[str, Sequence[RepairText]],
     settings: ConfoundingSettings,
     swap: SwapInputs,
+    min_cell: int,
 ) -> Iterator[str | tuple[RepairReport, KnownEnergies]]:
     from raydebm.evaluation.confounding.refit import RepairSettings
 
@@ -135,9 +138,7 @@ def _repair(
         extractor,
         folder / "repair" / "scorer",
         data,
-        repair_settings=RepairSettings(
-            seed=recipe.seed, cap=recipe.confounding.repair_cap, min_cell=recipe.confounding.repair_min_cell
-        ),
+        repair_settings=RepairSettings(seed=recipe.seed, min_cell=min_cell),
         settings=settings,
     )
     yield report, _known_energies(extractor, report.result.folder, data)

@@ -16,7 +16,7 @@ from typing import Any, cast
 import ray
 
 from raydebm import __version__
-from raydebm.config import REPORTING, AdapterConfig, Recipe
+from raydebm.config import AdapterConfig, Recipe
 from raydebm.errors import PoolError, TrainingError
 from raydebm.identity import content_id
 from raydebm.pipeline.ray.placement import at_once, cluster_nodes, graph_gib, share_of
@@ -26,7 +26,7 @@ from raydebm.pipeline.ray.train_worker import assemble, read_backbone
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import ENSEMBLE_FILE
 from raydebm.scorer.pairs import TrainingGroup
-from raydebm.scorer.training.curves import Curves, check_trackers
+from raydebm.scorer.training.curves import Curves
 from raydebm.scorer.training.training_job import MAX_RESTARTS, PROGRESS, TrainingJob
 from raydebm.tasks import task_of
 
@@ -56,12 +56,11 @@ def train_ensemble(
     Raises:
         PoolError: there is nothing to train on.
         CheckpointError: the backbone cannot be read.
-        ConfigError: the backbone's name is wrong, an adapter does not fit it, or TensorBoard is asked for and missing.
+        ConfigError: the backbone's name is wrong, or an adapter does not fit it.
         ResourceError: no node of the cluster can hold one worker.
         TrainingError: some adapters failed, or a disk is full; the others are complete, and a rerun trains the rest.
     """
     started = time.monotonic()
-    check_trackers(recipe.training.report_to)
     if not train:
         raise PoolError("nothing to train on: no problem has a correct and an incorrect candidate")
     nodes = cluster_nodes()
@@ -119,7 +118,7 @@ def _plan(recipe: Recipe, adapter: AdapterConfig, data: str) -> str:
         __version__,
         data,
         recipe.scorer.model_dump(mode="json", exclude={"adapters", "device", "micro_batch_tokens"}),
-        recipe.training.model_dump(mode="json", exclude=REPORTING),
+        recipe.training.model_dump(mode="json"),
         recipe.training_seed,
         asdict(task_of(recipe.task).defaults),
         adapter.model_dump(mode="json"),

@@ -36,8 +36,7 @@ def settings_of(context: StageContext) -> ConfoundingSettings:
         lambda_=calibrated_policy(context).lambda_,
         task=recipe.task.name,
         seed=recipe.seed,
-        max_ablation_problems=recipe.confounding.max_ablation_problems,
-        max_probe_texts=recipe.confounding.max_probe_texts,
+        max_texts=recipe.confounding.max_texts,
     )
 
 

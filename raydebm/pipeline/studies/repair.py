@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from raydebm.config import Recipe
 from raydebm.errors import ConfigError
-from raydebm.evaluation.confounding.repair_report import RepairReport, repair_texts
+from raydebm.evaluation.confounding.repair_report import MIN_CELL, RepairReport, repair_texts
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import evaluated_pools, later_passes
 from raydebm.pipeline.runner import Pipeline
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-def repair_run(pipeline: Pipeline, *, on_step: Callable[[str], None] = lambda line: None) -> tuple[RepairReport, str]:
+def repair_run(
+    pipeline: Pipeline, *, min_cell: int = MIN_CELL, on_step: Callable[[str], None] = lambda line: None
+) -> tuple[RepairReport, str]:
     """Refit the heads on group-balanced data (DFR), and write ``<run>/repair/scorer`` and a report on both scorers.
 
     ``<run>/repair`` becomes a run directory with the energies of the repaired scorer, computed from stored features
@@ -36,6 +38,7 @@ def repair_run(pipeline: Pipeline, *, on_step: Callable[[str], None] = lambda li
     heads saw all training problems.
 
     Args:
+        min_cell: minimum number of a generator's answers with each label, without which it is left out.
         on_step: called with a line before each step that takes long.
 
     Raises:
@@ -54,7 +57,9 @@ def repair_run(pipeline: Pipeline, *, on_step: Callable[[str], None] = lambda li
         # First: if the process is killed later, no old scorer can pass for the new one.
         folder.remove("scorer")
         folder.write_json(_repair_marker(pipeline), REPAIRED.marker)
-        report, known = repaired_heads(pipeline.run, texts, settings_of(pipeline), swap, on_step=on_step)
+        report, known = repaired_heads(
+            pipeline.run, texts, settings_of(pipeline), swap, min_cell=min_cell, on_step=on_step
+        )
         repaired = complete_scorer_run(pipeline, pipeline.recipe.model_copy(update={"run_dir": folder.root}))
         address = write_report(report, pipeline, "repair")
         facts = make_energies(repaired, known)
@@ -92,7 +97,7 @@ def _texts(context: StageContext, split: str) -> list["RepairText"]:
 
 
 def ensure_repaired(pipeline: Pipeline) -> None:
-    """Repair a run's scorer, unless this scorer was already repaired with the recipe's settings."""
+    """Repair a run's scorer, unless this scorer was already repaired."""
     pipeline.make("scorer")
     if _finished_repair(pipeline) != _repair_marker(pipeline):
         repair_run(pipeline)
@@ -123,10 +128,5 @@ def _finished_repair(pipeline: StageContext) -> dict[str, Any] | None:
 
 
 def _repair_marker(pipeline: StageContext) -> dict[str, Any]:
-    """Contents of the marker: the repaired scorer and the settings of the repair."""
-    return {
-        "repair_of": pipeline.run.root,
-        "scorer": pipeline.basis("scorer"),
-        "cap": pipeline.recipe.confounding.repair_cap,
-        "min_cell": pipeline.recipe.confounding.repair_min_cell,
-    }
+    """Contents of the marker: the repaired scorer."""
+    return {"repair_of": pipeline.run.root, "scorer": pipeline.basis("scorer")}

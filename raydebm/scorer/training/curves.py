@@ -4,7 +4,6 @@ The driver writes them from the epochs that workers store in the run directory. 
 not end a training: after an error they are named in a warning and end.
 """
 
-import importlib.util
 import logging
 import shutil
 import tempfile
@@ -13,28 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from raydebm.config import TrackerName
-from raydebm.errors import ConfigError
 from raydebm.scorer.training.training_job import TrainingJob
 
 LOG = logging.getLogger(__name__)
 REPORTED = ("best_epoch", "train_loss", "validation_loss", "validation_accuracy", "seconds", "restarts")
 """Fields of a finished adapter's summary that are shown."""
-
-
-def check_trackers(names: Iterable[TrackerName]) -> None:
-    """Refuse TensorBoard without its package, before anything costs time or money.
-
-    Raises:
-        ConfigError: the package is missing; the message says what to install.
-    """
-    for name in names:
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:  # without an origin it is a plain folder of that name
-            raise ConfigError(
-                f"training.report_to names {name}, which cannot be imported here: run `pip install {name}`, or take it "
-                "out of training.report_to"
-            )
 
 
 class Curves:
@@ -45,13 +27,13 @@ class Curves:
     """
 
     def __init__(self, jobs: Sequence[TrainingJob]) -> None:
-        """Begin the files of these jobs of one training, at least one, if its recipe asks for them."""
+        """Begin the files of these jobs of one training, at least one, if TensorBoard is installed."""
         self._run, self._name = jobs[0].run, jobs[0].recipe.name
         self._writers: dict[str, Any] = {}
-        if not jobs[0].recipe.training.report_to:
+        try:
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        except ImportError:
             return
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
         run = self._run
         self._root = Path(run.root if run.is_local else tempfile.mkdtemp(prefix="raydebm-tensorboard-"))
         try:

@@ -5,7 +5,7 @@ from transformers import BertConfig
 from raydebm.config import EormBaseline, PairsConfig
 from raydebm.errors import CheckpointError, ConfigError, PoolError
 from raydebm.evaluation.baselines import build_scorer
-from raydebm.evaluation.baselines.eorm import Eorm, EormModel, train_eorm
+from raydebm.evaluation.baselines.eorm import SIZES, Eorm, EormModel, EormSize, train_eorm
 from raydebm.records import Candidate, Label, Verdict
 from raydebm.scorer.model.batching import pad
 from raydebm.scorer.pairs import TrainingGroup, build_pairs
@@ -26,31 +26,28 @@ TRAIN, VALIDATION = make_groups(0, 16), make_groups(100, 6)
 
 
 @pytest.fixture
-def config(encoder_reward):
-    return EormBaseline(
-        name="eorm", tokenizer=encoder_reward, hidden_size=16, max_length=32,
-        learning_rate=5e-3, max_epochs=4,
-    )  # fmt: skip
+def size(encoder_reward):
+    return EormSize(tokenizer=str(encoder_reward), hidden_size=16, max_length=32, learning_rate=5e-3, max_epochs=4)
 
 
 @pytest.fixture
-def trained(config, tmp_path):
-    train_eorm(config, train=TRAIN, validation=VALIDATION, folder=tmp_path / "eorm")
+def trained(size, tmp_path):
+    train_eorm("eorm", size, train=TRAIN, validation=VALIDATION, folder=tmp_path / "eorm")
     return tmp_path / "eorm"
 
 
 def test_the_published_size_has_the_published_number_of_parameters():
     """53.4 million with GPT-2's 50,257 tokens; the paper rounds to 55."""
     with torch.device("meta"):
-        model = EormModel(EormBaseline(name="eorm"), vocabulary=50_257)
+        model = EormModel(hidden_size=SIZES["published"].hidden_size, vocabulary=50_257)
 
     embedding, layer = 50_257 * 768, 12 * 768**2 + 13 * 768
     head = 2 * 768 + 768**2 + 768 + 768 + 1
     assert sum(parameter.numel() for parameter in model.parameters()) == embedding + 2 * layer + head == 53_366_017
 
 
-def test_without_positions_the_order_of_the_other_tokens_changes_nothing(config):
-    model = EormModel(config, vocabulary=40).eval()
+def test_without_positions_the_order_of_the_other_tokens_changes_nothing():
+    model = EormModel(hidden_size=16, vocabulary=40).eval()
     batch = pad([(1, 5, 6, 7), (1, 7, 5, 6)], positions=[0, 1], pad_id=0)
 
     with torch.no_grad():
@@ -59,8 +56,8 @@ def test_without_positions_the_order_of_the_other_tokens_changes_nothing(config)
     assert first == pytest.approx(second, abs=1e-6)
 
 
-def test_padding_changes_no_energy(config):
-    model = EormModel(config, vocabulary=40).eval()
+def test_padding_changes_no_energy():
+    model = EormModel(hidden_size=16, vocabulary=40).eval()
     with torch.no_grad():
         alone = float(model(pad([(1, 5, 6)], positions=[0], pad_id=0))[0])
         padded = float(model(pad([(1, 5, 6), (1, 5, 6, 7, 8, 9)], positions=[0, 1], pad_id=0))[0])
@@ -68,8 +65,8 @@ def test_padding_changes_no_energy(config):
     assert padded == pytest.approx(alone, abs=1e-6)
 
 
-def test_it_learns_to_prefer_correct_candidates_of_unseen_problems(config, trained, pool):
-    scorer = Eorm.load(trained, config)
+def test_it_learns_to_prefer_correct_candidates_of_unseen_problems(trained, pool):
+    scorer = Eorm.load(trained, "eorm")
     scores = scorer.score([pool("q", "w8 w9 wrong", "w8 w9 right", prompt="w49 w1")])[0]
 
     assert scores[1].value > scores[0].value
@@ -81,22 +78,22 @@ def test_it_learns_to_prefer_correct_candidates_of_unseen_problems(config, train
     assert losses[3] < 0.01
 
 
-def test_the_same_call_gives_the_same_weights_whatever_the_global_seed(config, trained, tmp_path):
+def test_the_same_call_gives_the_same_weights_whatever_the_global_seed(size, trained, tmp_path):
     torch.manual_seed(987)
-    train_eorm(config, train=TRAIN[::-1], validation=VALIDATION, folder=tmp_path / "again")
+    train_eorm("eorm", size, train=TRAIN[::-1], validation=VALIDATION, folder=tmp_path / "again")
 
     assert (tmp_path / "again" / "eorm.safetensors").read_bytes() == (trained / "eorm.safetensors").read_bytes()
 
 
-def test_without_validation_the_last_epoch_is_kept(config, tmp_path):
-    record = train_eorm(config, train=TRAIN, validation=[], folder=tmp_path)
+def test_without_validation_the_last_epoch_is_kept(size, tmp_path):
+    record = train_eorm("eorm", size, train=TRAIN, validation=[], folder=tmp_path)
 
     assert record.best_epoch == 4
     assert record.epochs[-1].validation_accuracy is None
 
 
-def test_a_long_problem_is_cut_and_the_answer_stays(config, trained, pool):
-    scorer = Eorm.load(trained, config)
+def test_a_long_problem_is_cut_and_the_answer_stays(trained, pool):
+    scorer = Eorm.load(trained, "eorm")
     scores = scorer.score([pool("q", "w8 w9 wrong", "w8 w9 right", prompt="w49 " * 100)])[0]
 
     assert scores[1].value > scores[0].value
@@ -116,40 +113,33 @@ def test_all_pairs_of_a_problem_come_from_labels():
     assert len(build_pairs(candidates, labels, config=PairsConfig(max_pairs=None), seed=0)) == 6
 
 
-def test_building_trains_once_and_again_only_for_other_data_or_settings(config, tmp_path):
-    def build(settings, train):
-        build_scorer(settings, train=train, validation=VALIDATION, folder=tmp_path)
-        return (tmp_path / "eorm.json").stat().st_mtime_ns
-
-    first = build(config, TRAIN)
-    assert build(config, TRAIN) == first
-    assert build(config.model_copy(update={"name": "renamed"}), TRAIN) == first
-    second = build(config, TRAIN[:8])
-    assert second != first
-    assert build(config.model_copy(update={"learning_rate": 0.01}), TRAIN[:8]) != second
+def test_building_trains_once_and_again_only_for_other_data_or_settings(size, trained):
+    assert Eorm.is_trained(trained, size, TRAIN, VALIDATION)
+    assert not Eorm.is_trained(trained, size, TRAIN[:8], VALIDATION)
+    assert not Eorm.is_trained(trained, size.model_copy(update={"learning_rate": 0.01}), TRAIN, VALIDATION)
 
 
-def test_nothing_to_train_on_is_said(config, tmp_path):
+def test_nothing_to_train_on_is_said(size, tmp_path):
     with pytest.raises(PoolError, match="no pairs to train on"):
-        train_eorm(config, train=[], validation=[], folder=tmp_path)
+        train_eorm("eorm", size, train=[], validation=[], folder=tmp_path)
     with pytest.raises(ConfigError, match="kind eorm keeps a checkpoint in the run directory"):
-        build_scorer(config)
+        build_scorer(EormBaseline(name="eorm"))
 
 
-def test_a_torn_checkpoint_is_refused(config, trained):
+def test_a_torn_checkpoint_is_refused(trained):
     (trained / "eorm.safetensors").write_bytes(b"corrupt")
     with pytest.raises(CheckpointError, match="cannot be read"):
-        Eorm.load(trained, config)
+        Eorm.load(trained, "eorm")
 
 
-def test_a_folder_without_a_tokenizer_is_named(config, tmp_path):
+def test_a_folder_without_a_tokenizer_is_named(size, tmp_path):
     BertConfig().save_pretrained(tmp_path)
-    wrong = config.model_copy(update={"tokenizer": str(tmp_path)})
+    wrong = size.model_copy(update={"tokenizer": str(tmp_path)})
     with pytest.raises(CheckpointError, match=r"tokenizer '.*' has no tokenizer"):
-        train_eorm(wrong, train=TRAIN, validation=[], folder=tmp_path)
+        train_eorm("eorm", wrong, train=TRAIN, validation=[], folder=tmp_path)
 
 
-def test_a_missing_tokenizer_says_what_to_do(config, tmp_path):
-    wrong = config.model_copy(update={"tokenizer": "no-such-tokenizer-here"})
+def test_a_missing_tokenizer_says_what_to_do(size, tmp_path):
+    wrong = size.model_copy(update={"tokenizer": "no-such-tokenizer-here"})
     with pytest.raises(CheckpointError, match="package:minilm"):
-        train_eorm(wrong, train=TRAIN, validation=[], folder=tmp_path)
+        train_eorm("eorm", wrong, train=TRAIN, validation=[], folder=tmp_path)

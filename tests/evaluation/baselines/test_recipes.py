@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from raydebm.config import EormBaseline, JudgeBaseline, parse_recipe
+from raydebm.config import JudgeBaseline, parse_recipe
 from raydebm.errors import ConfigError
 
 RECIPE = {
@@ -39,7 +39,6 @@ def test_every_kind_is_told_by_its_kind():
         ([{"kind": "eorm", "name": "x"}, {"kind": "eorm", "name": "x"}], "names must differ"),
         ([{"kind": "oracle", "name": "x"}], "baselines"),
         ([{"kind": "reward_model", "name": "x"}], "model: Field required"),
-        ([{"kind": "eorm", "name": "x", "hidden_size": 20}], "multiple of 8"),
         (
             [{"kind": "judge", "name": "x", "generator": {"kind": "vllm", "name": "v", "model": "m"}}],
             "baselines.0.judge.generator: .*'v' needs the `url` of a running vLLM server",
@@ -78,9 +77,3 @@ def test_light_imports_load_neither_torch_nor_ray(module):
     loaded = {name.partition(".")[0] for name in done.stdout.split()}
 
     assert not loaded & {"torch", "transformers", "peft", "ray", "vllm"}
-
-
-def test_defaults_of_eorm_are_those_of_its_code():
-    config = EormBaseline(name="eorm")
-
-    assert (config.learning_rate, config.max_epochs, config.hidden_size) == (5e-5, 20, 768)

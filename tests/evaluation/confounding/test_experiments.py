@@ -129,7 +129,7 @@ def probed(make_pool, *, tells_writer, writers="aabb"):
     )
     writer = np.where(pools.is_by("a"), 3.0, -3.0) * tells_writer
     features = random.normal(size=(120, 3)) + np.stack([writer, 6 * pools.correct, np.zeros(120)], axis=1)
-    return {row.target: row for row in probes(pools, np.arange(120), features.astype(np.float32), seed=0)}
+    return {row.target: row for row in probes(pools, features.astype(np.float32), seed=0)}
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_features_that_say_nothing_guess_the_commonest_writer(make_pool):
         make_pool(*((None, {"generator": name}) for name in "aaab"), problem_id=f"p{index}-") for index in range(10)
     )
 
-    (row,) = probes(pools, np.arange(40), np.zeros((40, 1), np.float32), seed=0)
+    (row,) = probes(pools, np.zeros((40, 1), np.float32), seed=0)
 
     assert (row.accuracy.value, row.majority, row.lift.value) == (0.75, 0.75, 0.0)
     assert (row.num_classes, row.num_candidates) == (2, 40)
@@ -165,7 +165,7 @@ def test_a_guess_at_the_writer_knows_who_answered_the_problem(make_pool):
         for index, each in enumerate(names)
     )
 
-    (row,) = probes(pools, np.arange(25), np.zeros((25, 1), np.float32), seed=0)
+    (row,) = probes(pools, np.zeros((25, 1), np.float32), seed=0)
 
     assert row.majority == 1.0
 
@@ -296,13 +296,11 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
     *_, report = confounding_steps(
         rescored(pools, scorer), validation=pools, name="rule", scorer=scorer, swaps=swaps,
         features=lambda texts: np.array([[float("##" in text), float("4" in text)] for _, text in texts], "float32"),
-        settings=ConfoundingSettings(
-            lambda_=1.0, task="toy", max_ablation_problems=3, max_probe_texts=20
-        ),
+        settings=ConfoundingSettings(lambda_=1.0, task="toy", max_texts=20),
     )  # fmt: skip
 
     assert isinstance(report, ConfoundingReport)
-    assert report.num_ablation_problems == 3
+    assert report.num_ablation_problems == 5
     assert report.probes[0].num_candidates == 20
     rows = {table.title: cells(table) for table in report.tables()}
     assert rows["Generators"][0] == (
@@ -313,7 +311,7 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
         "1.000", "2.000", *["1.000"] * 5, "100.0", "50.0 (fancy)", "50.0", "100.0", "+50.0", "2",
     ]  # fmt: skip
     assert rows["Style ablation"][1] == (
-        "no headers", "12", "6", "-", "-", "1.000", "1.000", "3", "100.0", "100.0",
+        "no headers", "20", "10", "0.000", "-", "1.000", "1.000", "5", "100.0", "100.0",
     )  # fmt: skip
     assert rows["Linear probes of the features"][0] == ("generator", "2", "20", "100.0", "50.0", "+50.0")
     assert rows["Style swap of correct answers by fancy"] == [("plain", "6", "0", "0", "0", "6", "2.000")]
@@ -342,7 +340,7 @@ def test_a_figure_of_the_screen_says_on_how_many_problems_and_whether_in_hindsig
 
 def test_a_line_goes_before_each_step_that_takes_long(pools):
     scorer = RuleScorer(likes_headings)
-    settings = ConfoundingSettings(lambda_=1.0, max_ablation_problems=3)
+    settings = ConfoundingSettings(lambda_=1.0, max_texts=12)
 
     *lines, report = confounding_steps(
         rescored(pools, scorer), settings=settings, scorer=scorer,
@@ -350,7 +348,7 @@ def test_a_line_goes_before_each_step_that_takes_long(pools):
     )  # fmt: skip
 
     assert lines == [
-        "linear probes: reading the features of the answers to 6 problems",
+        "linear probes: reading the features of the answers to 3 problems",
         "style ablation: scoring the answers to 3 problems in up to 10 forms",
     ]
     assert report.num_ablation_problems == 3

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-from scorer_parts import recipe_for, train
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("local_ray")]
 
@@ -26,9 +25,3 @@ def test_the_curves_are_those_of_the_training_record(tracked, adapter):
         assert [(event.step, event.value) for event in events.Scalars(curve)] == [
             (epoch["epoch"], pytest.approx(epoch[curve], rel=1e-6)) for epoch in record["epochs"]
         ]
-
-
-def test_a_training_without_curves_trains_nothing_again(tracked, backbone):
-    summary = train(recipe_for(backbone, training={"report_to": []}), tracked)
-
-    assert [adapter["reused"] for adapter in summary["adapters"].values()] == [True] * 5

@@ -1,6 +1,5 @@
 """Ray Train: placement, death and return of workers, what is kept and what is trained again."""
 
-import importlib.util
 import json
 import logging
 import re
@@ -66,8 +65,7 @@ def retrained(five, backbone, tmp_path_factory):
     folder = tmp_path_factory.mktemp("retrained") / "run"
     shutil.copytree(five[0], folder, ignore=shutil.ignore_patterns("tensorboard"))
     (folder / "tensorboard").write_text("a file where the folder should be")
-    trackers = ["tensorboard"] if importlib.util.find_spec("tensorboard") else []
-    recipe = recipe_for(backbone, num_adapters=7, training={"report_to": trackers}, **ONE_SLOT)
+    recipe = recipe_for(backbone, num_adapters=7, **ONE_SLOT)
     changed = recipe.scorer.adapters[1].model_copy(update={"rank": 3})
     adapters = tuple(changed if adapter.name == "a1" else adapter for adapter in recipe.scorer.adapters)
     scorer = recipe.scorer.model_copy(update={"adapters": adapters})

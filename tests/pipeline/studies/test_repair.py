@@ -61,16 +61,6 @@ def test_a_repair_of_this_scorer_is_kept(pipeline, calls):
     assert calls == []
 
 
-def test_a_repair_with_another_cap_is_made_again(pipeline, calls):
-    recipe = pipeline.recipe
-    confounding = recipe.confounding.model_copy(update={"repair_cap": 5})
-    repair_run(replace(pipeline, recipe=recipe.model_copy(update={"confounding": confounding})))
-
-    ensure_repaired(pipeline)
-
-    assert calls == [pipeline]
-
-
 def test_a_repair_that_was_killed_leaves_no_scorer_of_an_earlier_one(pipeline, monkeypatch):
     repair_run(pipeline)
     finish(pipeline, STAGES[1:])  # trained again

@@ -101,10 +101,8 @@ def test_correct_answers_are_rewritten_by_a_model_that_is_shown_a_style(finished
 def repaired(finished):
     """The finished run, whose scorer was repaired in ``repair/``."""
     finished_run, _, _ = finished
-    few = ConfoundingConfig(repair_min_cell=4)
-    pipeline = replace(finished_run, recipe=finished_run.recipe.model_copy(update={"confounding": few}))
-    repair_run(pipeline)
-    return pipeline
+    repair_run(finished_run, min_cell=4)
+    return finished_run
 
 
 def test_the_energies_of_a_repaired_run_are_those_of_its_scorer(repaired):

@@ -8,6 +8,7 @@ import pytest
 
 from raydebm.config import VariantConfig
 from raydebm.errors import PoolError
+from raydebm.pipeline.studies.repair import repair_run
 from raydebm.pipeline.studies.reproduction import reproduce, trained_weights
 from raydebm.pipeline.studies.variants import make_variants, take_over
 from raydebm.run.directory import RunDir
@@ -27,9 +28,8 @@ def run(finished, tmp_path_factory):
     original, _, _ = finished
     folder = tmp_path_factory.mktemp("with-variants") / "run"
     shutil.copytree(original.run.root, folder)
-    few = original.recipe.confounding.model_copy(update={"repair_min_cell": 4})
     one_pass = original.recipe.decision.model_copy(update={"max_passes": 1})
-    changes = {"run_dir": str(folder), "variants": VARIANTS, "confounding": few, "decision": one_pass}
+    changes = {"run_dir": str(folder), "variants": VARIANTS, "decision": one_pass}
     return replace(original, recipe=original.recipe.model_copy(update=changes), on_stage=[].append)
 
 
@@ -39,6 +39,7 @@ def report(run, tmp_path_factory):
     folder, stages = tmp_path_factory.mktemp("reproduction"), []
     # As on a cluster of our own, which saves a helper process for every adapter.
     with mock.patch("raydebm.pipeline.ray.train.is_own_cluster", return_value=True):
+        repair_run(run, min_cell=4)
         reproduction, _ = reproduce([replace(run, on_stage=stages.append)], run=RunDir(str(folder)))
     return reproduction, stages, folder
 

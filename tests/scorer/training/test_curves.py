@@ -1,23 +1,14 @@
 """Curves in TensorBoard, read back with its own reader, and that they cannot harm a training."""
 
-import sys
-from types import SimpleNamespace
-
 import pytest
 from scorer_parts import recipe_for
 
-from raydebm.errors import ConfigError
 from raydebm.run.directory import RunDir
-from raydebm.run.fingerprints import stage_fingerprint
-from raydebm.scorer.training.curves import Curves, check_trackers
+from raydebm.scorer.training.curves import Curves
 from raydebm.scorer.training.training_job import DONE_FILE, TrainingJob
 
 FIRST = {"epoch": 1, "train_loss": 0.75, "validation_loss": None}
 SECOND = {"epoch": 2, "train_loss": 0.25, "validation_loss": 0.5}
-
-
-def recipe(**training):
-    return recipe_for("a backbone", training=training)
 
 
 @pytest.fixture
@@ -26,7 +17,7 @@ def job_in():
     pytest.importorskip("tensorboard")
 
     def make(root):
-        given, run = recipe(report_to="tensorboard"), RunDir(str(root))
+        given, run = recipe_for("a backbone"), RunDir(str(root))
         run.write_json({"summary": {"best_epoch": 2, "restarts": None, "pid": 7}}, "scorer", "a0", DONE_FILE)
         return TrainingJob(
             adapter=given.scorer.adapters[0], recipe=given, run=run, stage="scorer", plan="p", data="d", device="cpu",
@@ -86,36 +77,3 @@ def test_curves_that_fail_later_end_with_one_warning(job_in, tmp_path, caplog):
 
     assert len(caplog.records) == 1
     assert points(tmp_path)["train_loss"] == [(1, 0.75)]
-
-
-def test_a_package_that_is_missing_is_named_with_what_to_install(monkeypatch):
-    for spec in (None, SimpleNamespace(origin=None)):
-        monkeypatch.setattr("importlib.util.find_spec", lambda name, spec=spec: spec)
-        with pytest.raises(ConfigError, match=r"report_to names tensorboard, .*`pip install tensorboard`"):
-            check_trackers(["tensorboard"])
-
-
-def test_a_folder_of_the_packages_name_is_no_package(tmp_path, monkeypatch):
-    (tmp_path / "tensorboard").mkdir()
-    monkeypatch.setattr("sys.path", [str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "tensorboard", raising=False)
-
-    with pytest.raises(ConfigError, match="pip install tensorboard"):
-        check_trackers(["tensorboard"])
-
-
-def test_report_to_is_a_name_or_a_list_of_names():
-    assert recipe(report_to="tensorboard") == recipe(report_to=["tensorboard"])
-    assert recipe().training.report_to == ()
-    with pytest.raises(ConfigError, match="'tensorboard'"):
-        recipe(report_to="comet")
-
-
-def test_where_a_training_is_reported_changes_no_fingerprint():
-    run = RunDir("no-run")
-    silent, shown, other = (
-        stage_fingerprint("scorer", each, run)
-        for each in (recipe(), recipe(report_to="tensorboard"), recipe(max_epochs=3))
-    )
-
-    assert silent == shown != other
