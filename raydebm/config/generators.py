@@ -26,14 +26,20 @@ class GeneratorBase(Section):
     """Name in reports and records."""
     num_samples: int | None = Field(None, ge=0, le=MAX_SAMPLES)
     """Overrides generation.num_samples for this generator."""
+
+
+class LiveGenerator(GeneratorBase):
     max_tokens: int | None = Field(None, ge=1)
     """Overrides generation.max_tokens for this generator."""
+
+
+class ServedGenerator(LiveGenerator):
     logprobs: bool = False
     """Store the mean log-probability of each answer's tokens, and that of the least likely tenth of them. Both are
     evidence (docs/decision.md). If an endpoint refuses the request for them, it is repeated without."""
 
 
-class OpenAIGenerator(GeneratorBase):
+class OpenAIGenerator(ServedGenerator):
     """Any OpenAI-compatible endpoint: OpenRouter, a vLLM server, OpenAI itself."""
 
     kind: Literal["openai"] = "openai"
@@ -81,7 +87,7 @@ class OpenAIGenerator(GeneratorBase):
         return self
 
 
-class TransformersGenerator(GeneratorBase):
+class TransformersGenerator(LiveGenerator):
     """A causal LM in this process: on the first visible GPU in bfloat16, else on the CPU."""
 
     kind: Literal["transformers"] = "transformers"
@@ -92,7 +98,7 @@ class TransformersGenerator(GeneratorBase):
     """Prompts generated together."""
 
 
-class VllmGenerator(GeneratorBase):
+class VllmGenerator(ServedGenerator):
     """A running vLLM server, or one that is started on the machine of the command.
 
     A started server uses the GPUs of that machine (``engine_kwargs: {tensor_parallel_size: 2}`` for several); without a

@@ -198,7 +198,7 @@ def with_recorded_answers(recipe: Recipe, pool: str) -> Recipe:
     """
     recorded = [
         {"kind": "recorded", "model": generator.name, "pool": pool}
-        | generator.model_dump(include={"name", "num_samples", "max_tokens", "logprobs"})
+        | generator.model_dump(include={"name", "num_samples"})
         for generator in recipe.generators
     ]
     return changed_recipe(recipe, {"generators": recorded}, where=f"recipe {recipe.name!r} with answers of {pool!r}")

@@ -39,11 +39,9 @@ class TaskConfig(Section):
     definition: dict[str, Any] | None = None
     """Contents of a task file, embedded in the recipe so that every process on every node has it."""
     data: Literal["paper"] | None = None
-    """``paper``: exactly the paper's problems of the task (docs/paper.md); the sources of ``train`` and ``test`` must
-    then be whole copies of the published data, by default the hub's. Default: all problems of the sources."""
-    constraints: Literal["none"] | None = None
-    """``none``: no E_constraint, as in the paper for programs; broken constraints then cause no regeneration. Refused
-    for a task whose labels are its constraints. Default: the task's own."""
+    """``paper``: exactly the paper's problems of the task (docs/paper.md), and for programs no E_constraint, as there;
+    the sources of ``train`` and ``test`` must then be whole copies of the published data, by default the hub's.
+    Default: all problems of the sources."""
     train: SplitSource = SplitSource(split="train")
     """Problems for training and validation."""
     test: SplitSource = SplitSource(split="test")

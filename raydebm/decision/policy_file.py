@@ -71,7 +71,9 @@ def check_fits(policy: Policy, recipe: Recipe, task: Task, *, what: str) -> None
             "this task"
         )
     at_hand = {baseline.name for baseline in recipe.evidence}
-    if any(generator.logprobs for generator in recipe.generators):
+    if any(
+        getattr(config, "logprobs", config.kind == "recorded") for config in recipe.generators
+    ):  # a pool may have them
         at_hand |= {OWN_LOGPROB, OWN_WORST_LOGPROB}
     missing = sorted(name for name in _scores(policy.posterior) if not _is_measured(name, at_hand))
     if missing:

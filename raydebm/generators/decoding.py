@@ -42,8 +42,6 @@ class DecodedRow:
     token_ids: list[int] = field(default_factory=list)
     """New tokens, without the end-of-sequence token."""
     finish_reason: Literal["stop", "length"] = "length"
-    logprobs: list[float] = field(default_factory=list)
-    """Log-probability of each token under the model (temperature 1, all tokens), in nats; empty unless asked for."""
 
 
 class _GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transformers' class hook is untyped
@@ -105,7 +103,6 @@ def decode(
     pad_id: int,
     should_stop: Callable[[int, list[int]], bool] | None = None,
     cancelled: threading.Event | None = None,
-    logprobs: bool = False,
 ) -> list[DecodedRow]:
     """Sample one completion per row, in the order of the rows.
 
@@ -115,9 +112,8 @@ def decode(
         pad_id: any token; padding is masked.
         should_stop: function of (row index, its new tokens), called after each token; for stop strings.
         cancelled: event that ends decoding after the current step, with unfinished rows.
-        logprobs: whether to return the tokens' log-probabilities.
     """
-    batch = _DecodingBatch(model, rows, eos_ids=eos_ids, pad_id=pad_id, logprobs=logprobs)
+    batch = _DecodingBatch(model, rows, eos_ids=eos_ids, pad_id=pad_id)
     while batch.num_alive and not (cancelled is not None and cancelled.is_set()):
         batch.step(should_stop)
     return batch.decoded
@@ -126,10 +122,8 @@ def decode(
 class _DecodingBatch:
     """Rows that are decoded together: their cache, their tokens, and which of them are finished."""
 
-    def __init__(
-        self, model: Any, rows: Sequence[DecodeRow], *, eos_ids: Sequence[int], pad_id: int, logprobs: bool
-    ) -> None:
-        self._model, self._device, self._keeps_logprobs = model, model.device, logprobs
+    def __init__(self, model: Any, rows: Sequence[DecodeRow], *, eos_ids: Sequence[int], pad_id: int) -> None:
+        self._model, self._device = model, model.device
         self.decoded = [DecodedRow() for _ in rows]
         self._rows = list(rows)
         self._active = [index for index, row in enumerate(rows) if row.max_new_tokens > 0]
@@ -189,14 +183,9 @@ class _DecodingBatch:
             chance_B=self._chances_BT[:, self._step],
         )
         self._step += 1
-        logprobs = _logprobs_of(logits_BV, tokens_B) if self._keeps_logprobs else None
         for slot, token in enumerate(tokens_B.tolist()):
             if not self._done[slot]:
-                decoded = self.decoded[self._active[slot]]
-                num_before = len(decoded.token_ids)
                 self._done[slot] = self._write(self._active[slot], token, should_stop)
-                if logprobs is not None and len(decoded.token_ids) > num_before:
-                    decoded.logprobs.append(logprobs[slot])
         if not self.num_alive:
             return
         if self._done.count(True) >= max(1, _COMPACT_FRAC * len(self._done)):
@@ -232,11 +221,6 @@ class _DecodingBatch:
 def _keeps_last_logits(model_class: type) -> bool:
     """Whether the model can limit a prompt's logits to the last position."""
     return "logits_to_keep" in inspect.signature(model_class.forward).parameters  # type: ignore[attr-defined]
-
-
-def _logprobs_of(logits_BV: Tensor, tokens_B: Tensor) -> list[float]:
-    chosen_B = logits_BV.gather(1, tokens_B[:, None])[:, 0] - logits_BV.logsumexp(-1)
-    return chosen_B.clamp(max=0.0).tolist()
 
 
 def _chances(rows: Sequence[DecodeRow]) -> Tensor:

@@ -69,7 +69,7 @@ class PoolGenerator:
             UnknownNameError: the model is not in the file.
         """
         self.name, self.path = config.name, config.pool
-        self._model, self._keeps_logprobs = config.model, config.logprobs
+        self._model = config.model
         self._source_ids = {problem_id: source_id for source_id, problem_id in _run_ids(problems).items()}
         entries, known = read_pool_file(config.pool, "", config.text_fields, (config.model,)) if pool is None else pool
         if config.model not in known:
@@ -125,7 +125,7 @@ class PoolGenerator:
         return f"not recorded: pool {self.path!r} has {answer}"
 
     def _logprobs(self, recorded: Candidate) -> LogProbs | None:
-        if not self._keeps_logprobs or recorded.logprob is None or recorded.worst_logprob is None:
+        if recorded.logprob is None or recorded.worst_logprob is None:
             return None
         return LogProbs(recorded.logprob, recorded.worst_logprob)
 

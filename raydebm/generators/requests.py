@@ -363,7 +363,8 @@ class PassRequests:
 
     def _sampling(self, config: GeneratorConfig, *, greedy: bool) -> Sampling:
         generation = self.recipe.generation
-        most = config.max_tokens or generation.max_tokens or self.task.defaults.max_tokens
+        own = None if config.kind == "recorded" else config.max_tokens
+        most = own or generation.max_tokens or self.task.defaults.max_tokens
         changes = dict(self.sampling_changes)
         tokens = min(most, changes.pop("max_tokens", None) or most)
         temperature, top_p = (0.0, 1.0) if greedy else (generation.temperature, generation.top_p)

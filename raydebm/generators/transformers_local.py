@@ -20,8 +20,8 @@ from raydebm.config import TransformersGenerator
 from raydebm.embedded import PREFIX, embedded_path
 from raydebm.errors import CheckpointError, GenerationError, in_one_line
 from raydebm.generators.decoding import DecodedRow, DecodeRow, decode
-from raydebm.generators.replies import answer_start, split_reasoning
-from raydebm.generators.requests import LogProbs, TokenUsage, answered, unanswered
+from raydebm.generators.replies import split_reasoning
+from raydebm.generators.requests import TokenUsage, answered, unanswered
 from raydebm.identity import canonical_json
 from raydebm.pretrained import ModelSource
 from raydebm.records import Candidate, GenerationRequest, Message
@@ -51,7 +51,6 @@ class LocalGenerator:
             torch.set_num_threads(threads)
         self.name = config.name
         self._batch_size = config.batch_size
-        self._keeps_logprobs = config.logprobs
         self._tokenizer, self._model = _load(config)
         self._context = _context_of(self._model.config)
         self._eos_ids = _eos_ids(self._model, self._tokenizer)
@@ -136,7 +135,6 @@ class LocalGenerator:
             pad_id=self._eos_ids[0] if self._eos_ids else 0,
             should_stop=self._stop_test(batch),
             cancelled=cancelled,
-            logprobs=self._keeps_logprobs,
         )
         latency_s = time.monotonic() - started
         return [self._candidate(prepared, row, latency_s) for prepared, row in zip(batch, decoded, strict=True)]
@@ -169,14 +167,7 @@ class LocalGenerator:
             reasoning=reasoning,
             finish_reason=row.finish_reason,
             latency_s=latency_s,
-            logprobs=self._logprobs(row, has_thinking=reasoning is not None),
         )
-
-    def _logprobs(self, row: DecodedRow, *, has_thinking: bool) -> LogProbs | None:
-        """Log-probabilities of the answer's tokens and those of a stop string, without the thinking before them."""
-        start = answer_start([self._text([token]) for token in row.token_ids]) if has_thinking else 0
-        values = row.logprobs[start:]
-        return LogProbs.of(values) if values else None
 
     def _text(self, token_ids: list[int]) -> str:
         return str(self._tokenizer.decode(token_ids, skip_special_tokens=True))

@@ -35,9 +35,6 @@ def stage_fingerprint(stage: StageName, recipe: Recipe, run: RunDir) -> str:
     """Hash of the package version and the settings that affect a stage of a run."""
     tree = recipe.model_dump(mode="json")
     settings = {name: _without_placement(tree[name]) for name in stage_named(stage).settings}
-    constraints = settings["task"].pop("constraints")
-    if constraints is not None and stage not in ("problems", "candidates"):  # answers are first checked with the labels
-        settings["constraints"] = constraints
     has_evidence = bool(recipe.evidence) and ("decision" in settings or stage == "scores")
     if ("scorer" in settings and stage != "scorer") or (has_evidence and stage == "scores"):
         settings["scored_out_of_bag"] = run.learns_out_of_bag(recipe)

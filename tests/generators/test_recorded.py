@@ -162,15 +162,14 @@ def test_our_own_parquet_comes_back_unchanged(parquet):
     assert sorted(pool_candidates, key=lambda c: c.candidate_id) == sorted(candidates, key=lambda c: c.candidate_id)
 
 
-@pytest.mark.parametrize(("keeps", "expected"), [(True, (-0.5, -2.0)), (False, (None, None))])
-def test_recorded_log_probabilities_come_back_where_they_are_kept(parquet, keeps, expected):
+def test_recorded_log_probabilities_come_back(parquet):
     path = parquet(replace(drawn(0), logprob=-0.5, worst_logprob=-2.0))
-    config = RecordedGenerator(name="r", pool=path, model=drawn(0).generator, logprobs=keeps)
+    config = RecordedGenerator(name="r", pool=path, model=drawn(0).generator)
     request = GenerationRequest(
         task="toy", problem_id=drawn(0).problem_id, generator="r", messages=(), sampling=drawn(0).sampling, seed=1
     )
     candidate = PoolGenerator(config).reply(request)
-    assert (candidate.logprob, candidate.worst_logprob) == expected
+    assert (candidate.logprob, candidate.worst_logprob) == (-0.5, -2.0)
 
 
 def test_a_parquet_file_of_something_else_is_named(tmp_path):

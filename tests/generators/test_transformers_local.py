@@ -86,14 +86,6 @@ def test_candidate_says_what_it_took(local):
     assert candidate.latency_s > 0
 
 
-def test_log_probabilities_are_kept_where_the_recipe_says_so(local, model_folder):
-    config = TransformersGenerator(name="l", model=model_folder, logprobs=True)
-    (candidate,) = draw(LocalGenerator(config, threads=1), ask(seed=5))
-    (without,) = draw(local, ask(seed=5))
-    assert candidate.worst_logprob <= candidate.logprob < 0
-    assert (without.text, without.logprob) == (candidate.text, None)
-
-
 def test_prompt_longer_than_the_context_is_an_error_row(local):
     long, short = draw(local, ask(" ".join(["w1"] * 50)), ask("w1 w2", seed=1))
     assert long.text is None

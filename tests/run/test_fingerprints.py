@@ -61,12 +61,6 @@ def test_what_is_learnt_trains_again(changed):
     assert fingerprint("scorer", **changed) != fingerprint("scorer")
 
 
-def test_a_task_without_its_constraints_checks_again_and_samples_nothing_again():
-    bare = {"name": "gsm8k", "constraints": "none"}
-    assert fingerprint("candidates", task=bare) == fingerprint("candidates")
-    assert fingerprint("labels", task=bare) != fingerprint("labels")
-
-
 def test_what_is_read_of_a_candidate_makes_pairs_again():
     assert fingerprint("pairs", scorer={"reasoning": "all"}) != fingerprint("pairs")
     assert fingerprint("pairs", scorer={"pooling": "mean"}) == fingerprint("pairs")
