@@ -6,7 +6,7 @@ from raydebm.config.baselines import BaselineConfig
 from raydebm.config.decision import DecisionConfig
 from raydebm.config.generators import GenerationConfig, GeneratorConfig
 from raydebm.config.scorer import PairsConfig, ScorerConfig, TrainingConfig
-from raydebm.config.section import PathName, Section
+from raydebm.config.section import PathName, Section, faults_in
 from raydebm.config.studies import ConfoundingConfig, VariantConfig, check_rewriters
 from raydebm.config.task import TaskConfig
 
@@ -28,10 +28,6 @@ class RayConfig(Section):
     def threads(self) -> int:
         """Torch threads of a training or scoring worker."""
         return max(1, int(self.cpus_per_adapter))
-
-
-def _reasons(error: ValidationError) -> str:
-    return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors())
 
 
 class Recipe(Section):
@@ -98,7 +94,8 @@ class Recipe(Section):
             try:
                 self.with_variant(variant)
             except ValidationError as error:
-                raise ValueError(f"variants.{variant.name}: {_reasons(error)}") from error
+                faults = "; ".join(faults_in(error, root="recipe"))
+                raise ValueError(f"variants.{variant.name}: {faults}") from error
         return self
 
     def with_variant(self, variant: VariantConfig) -> "Recipe":

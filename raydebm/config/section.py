@@ -2,7 +2,7 @@
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -59,16 +59,35 @@ def field_docs(model: type[BaseModel]) -> dict[str, str]:
     return {name: text for name, text in docs.items() if name in model.model_fields}
 
 
-def faults_in(error: ValidationError, *, root: str) -> Iterator[str]:
+_WITHOUT_VALUE = frozenset({"missing", "extra_forbidden", "union_tag_invalid", "union_tag_not_found"})
+
+
+def faults_in(error: ValidationError, *, root: str, tree: Any = None, secret: bool = False) -> Iterator[str]:
     """One line per fault: its path, the message, and the value, without passwords in addresses.
 
     Args:
         root: name of the whole value, for faults without a path.
+        tree: what was validated. With it, paths are the user's: pydantic's also name the branch of a union.
+        secret: whether to leave values out.
     """
+    lines: dict[str, None] = {}
     for fault in error.errors():
-        path = ".".join(str(part) for part in fault["loc"])
-        # Without a path the value is the whole section, and the message names the parts that matter.
-        has_own_value = path and fault["type"] not in {"missing", "extra_forbidden"}
-        value = f" (got {fault['input']!r})" if has_own_value else ""
+        is_missing, value = fault["type"] == "missing", fault["input"]
+        steps = fault["loc"] if tree is None else [*_inside(tree, fault["loc"]), *fault["loc"][-1:] * is_missing]
+        path = ".".join(map(str, steps))
+        # The message about a whole section names the parts that matter.
+        is_section = fault["type"] == "value_error" and not isinstance(value, str | float | int | None)
+        has_own_value = path and not secret and not is_section and fault["type"] not in _WITHOUT_VALUE
+        shown = f" (got {without_credentials(repr(value)):.80})" if has_own_value else ""
         message = "unknown key" if fault["type"] == "extra_forbidden" else fault["msg"].removeprefix("Value error, ")
-        yield without_credentials(f"{path or root}: {message}{value}")
+        lines[f"{without_credentials(f'{path or root}: {message}')}{shown}"] = None
+    yield from lines
+
+
+def _inside(tree: Any, location: Sequence[int | str]) -> Iterator[int | str]:
+    for part in location:
+        try:
+            tree = tree[part]
+        except (LookupError, TypeError):
+            continue
+        yield part

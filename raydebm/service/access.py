@@ -38,6 +38,7 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raydebm import tracing
+from raydebm.config.section import faults_in
 from raydebm.errors import ConfigError, OverloadedError, RaydebmError, ServiceError, as_service_error
 from raydebm.records import well_formed
 from raydebm.service.core import Meter, internal_error
@@ -181,9 +182,7 @@ def _keys_in(path: str) -> list[ApiKey]:
     except yaml.YAMLError:
         raise ConfigError(f"keys file {path!r} is not YAML") from None  # YAML's message quotes the line
     except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise ConfigError(f"keys file {path!r}: {where}: {first['msg']}") from None
+        raise ConfigError(f"keys file {path!r}: {next(faults_in(error, root='the file', secret=True))}") from None
 
 
 # ---- the queue ------------------------------------------------------------------------------------------------------

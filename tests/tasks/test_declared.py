@@ -446,7 +446,7 @@ def test_any_answer_can_be_checked_and_counted(answer):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"nmae": "x"}, "nmae: Extra inputs are not permitted"),
+        ({"nmae": "x"}, "nmae: unknown key"),
         ({"prompt": "no field"}, "prompt: the prompt needs at least one field"),
         ({"output": {"format": "choice"}}, "output: format choice needs choices"),
         ({"output": {"format": "choice", "choices": ["A", "a"]}}, "output: choices must be different"),

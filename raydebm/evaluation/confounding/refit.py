@@ -23,7 +23,6 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from raydebm.errors import CheckpointError, ConfigError, PoolError, ScoringError
-from raydebm.evaluation.confounding.repair_report import MIN_CELL
 from raydebm.identity import seed_for
 from raydebm.scorer.checkpoint import CARD_FILE, StoredAdapter, read_ensemble, write_adapter, write_ensemble
 from raydebm.scorer.checkpoint_records import EnsembleRecord
@@ -142,7 +141,8 @@ class RepairSettings:
 
     cap: int = 396
     """Maximum number of texts in a cell (paper), sampled with the seed."""
-    min_cell: int = MIN_CELL
+    min_cell: int = 8
+    """Minimum number of texts in a generator's cells. In smaller ones the name would still predict the label."""
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
     head_dropout: float = 0.2

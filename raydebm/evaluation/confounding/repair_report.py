@@ -20,9 +20,6 @@ from raydebm.evaluation.stats.intervals import Bootstrap
 if TYPE_CHECKING:
     from raydebm.evaluation.confounding.refit import FeatureExtractor, RepairResult, RepairSettings, RepairText
 
-MIN_CELL = 8
-"""Texts of a generator with each label that a repair needs: of fewer, the name would still tell the label."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairReport:

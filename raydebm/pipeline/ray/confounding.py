@@ -57,14 +57,14 @@ def repaired_heads(
     settings: ConfoundingSettings,
     swap: SwapInputs,
     *,
-    min_cell: int,
+    changes: Mapping[str, Any],
     on_step: Step,
 ) -> tuple[RepairReport, KnownEnergies]:
     """Refit the heads of the run's scorer; writes ``<run>/repair/scorer``.
 
     Args:
         texts: training texts by split, ``train`` and ``validation``.
-        min_cell: minimum number of texts of a generator with each label.
+        changes: of ``RepairSettings``.
 
     Returns:
         The report, and the repaired scorer's energies of candidates with stored features.
@@ -73,7 +73,7 @@ def repaired_heads(
         PoolError: too few generators have answers of both labels.
     """
     work = on_the_scorers_node(swap.recipe, _repair)
-    report, known = _last(work.remote(run.absolute(), texts, settings, swap, min_cell), on_step)
+    report, known = _last(work.remote(run.absolute(), texts, settings, swap, changes), on_step)
     return report, known
 
 
@@ -118,7 +118,7 @@ def _repair(
     texts: Mapping[str, Sequence[RepairText]],
     settings: ConfoundingSettings,
     swap: SwapInputs,
-    min_cell: int,
+    changes: Mapping[str, Any],
 ) -> Iterator[str | tuple[RepairReport, KnownEnergies]]:
     from raydebm.evaluation.confounding.refit import RepairSettings
 
@@ -138,7 +138,7 @@ def _repair(
         extractor,
         folder / "repair" / "scorer",
         data,
-        repair_settings=RepairSettings(seed=recipe.seed, min_cell=min_cell),
+        repair_settings=RepairSettings(seed=recipe.seed, **changes),
         settings=settings,
     )
     yield report, _known_energies(extractor, report.result.folder, data)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from raydebm.config import Recipe
 from raydebm.errors import ConfigError
-from raydebm.evaluation.confounding.repair_report import MIN_CELL, RepairReport, repair_texts
+from raydebm.evaluation.confounding.repair_report import RepairReport, repair_texts
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION, StageContext
 from raydebm.pipeline.pools import evaluated_pools, later_passes
 from raydebm.pipeline.runner import Pipeline
@@ -29,7 +29,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def repair_run(
-    pipeline: Pipeline, *, min_cell: int = MIN_CELL, on_step: Callable[[str], None] = lambda line: None
+    pipeline: Pipeline, *, on_step: Callable[[str], None] = lambda line: None, **changes: Any
 ) -> tuple[RepairReport, str]:
     """Refit the heads on group-balanced data (DFR), and write ``<run>/repair/scorer`` and a report on both scorers.
 
@@ -38,8 +38,8 @@ def repair_run(
     heads saw all training problems.
 
     Args:
-        min_cell: minimum number of a generator's answers with each label, without which it is left out.
         on_step: called with a line before each step that takes long.
+        changes: of ``RepairSettings``.
 
     Raises:
         PoolError: too few generators have answers of both labels.
@@ -58,7 +58,7 @@ def repair_run(
         folder.remove("scorer")
         folder.write_json(_repair_marker(pipeline), REPAIRED.marker)
         report, known = repaired_heads(
-            pipeline.run, texts, settings_of(pipeline), swap, min_cell=min_cell, on_step=on_step
+            pipeline.run, texts, settings_of(pipeline), swap, changes=changes, on_step=on_step
         )
         repaired = complete_scorer_run(pipeline, pipeline.recipe.model_copy(update={"run_dir": folder.root}))
         address = write_report(report, pipeline, "repair")

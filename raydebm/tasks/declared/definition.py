@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
+from raydebm.config.section import faults_in
 from raydebm.errors import ConfigError
 from raydebm.tasks.base import FEEDBACK, RULES
 from raydebm.tasks.constraints.expressions import problem_fields
@@ -245,32 +246,8 @@ def read_definition(tree: Mapping[str, Any], *, where: str = "task") -> TaskDefi
     try:
         return TaskDefinition.model_validate(dict(tree))
     except ValidationError as error:
-        raise ConfigError(_explain(error, where, tree)) from error
-
-
-def _explain(error: ValidationError, where: str, tree: Mapping[str, Any]) -> str:
-    lines = []
-    for problem in error.errors():
-        path = _place(problem["loc"], tree, is_missing=problem["type"] == "missing")
-        words = problem["msg"].removeprefix("Value error, ")
-        unsaid = problem["type"] in {"missing", "value_error", "union_tag_invalid", "union_tag_not_found"}
-        value = "" if unsaid else f" (got {problem['input']!r:.80})"
-        lines.append(f"  {path or 'task'}: {words}{value}")
-    return f"{where} is not a valid task:\n" + "\n".join(dict.fromkeys(lines))
-
-
-def _place(location: tuple[int | str, ...], tree: Any, *, is_missing: bool) -> str:
-    """Path in the user's file: pydantic also names the branch of a union, which is not a key of the file."""
-    parts: list[str] = []
-    node = tree
-    for part in location:
-        inside = isinstance(node, Mapping) and part in node
-        if inside or (isinstance(node, list) and isinstance(part, int) and part < len(node)):
-            parts.append(str(part))
-            node = node[part]
-    if is_missing:
-        parts.append(str(location[-1]))
-    return ".".join(parts)
+        faults = "".join(f"\n  {line}" for line in faults_in(error, root="task", tree=tree))
+        raise ConfigError(f"{where} is not a valid task:{faults}") from error
 
 
 _PAGE_HEAD = """# Task files

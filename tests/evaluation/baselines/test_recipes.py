@@ -44,7 +44,7 @@ def test_every_kind_is_told_by_its_kind():
             "baselines.0.judge.generator: .*'v' needs the `url` of a running vLLM server",
         ),
     ],
-    ids=["same-name", "unknown-kind", "no-model", "heads", "no-server"],
+    ids=["same-name", "unknown-kind", "no-model", "no-server"],
 )
 def test_a_wrong_entry_is_refused_with_its_place(baselines, message):
     with pytest.raises(ConfigError, match=message):
