@@ -16,6 +16,7 @@ def _distinct(urls: tuple[str, ...]) -> tuple[str, ...]:
     return urls
 
 
+Usd = Annotated[float, Field(ge=0)]
 ServerUrls = Annotated[tuple[str, ...], AfterValidator(_distinct)]
 
 
@@ -53,10 +54,8 @@ class OpenAIGenerator(ServedGenerator):
     cannot be reached or answers 502 or 503, another one gets it at once."""
     api_key_env: str | None = "OPENROUTER_API_KEY"
     """Environment variable that contains the key; null for endpoints without a key."""
-    usd_per_million_prompt_tokens: float | None = Field(None, ge=0)
-    """Price of prompt tokens, for estimates and budgets where the endpoint reports no cost."""
-    usd_per_million_completion_tokens: float | None = Field(None, ge=0)
-    """Price of completion tokens, for the same purpose."""
+    usd_per_million_tokens: tuple[Usd, Usd] | None = None
+    """Prices of prompt and completion tokens, for estimates and budgets where the endpoint reports no cost."""
     headers: dict[str, str] = {}
     """Extra HTTP headers of every request."""
     extra_body: dict[str, Any] = {}

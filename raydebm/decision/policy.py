@@ -251,10 +251,10 @@ def policy_of(
         task_defaults: defaults of the recipe's task.
         generators: the recipe's generators, for their prices. Local and recorded models are free.
     """
-    # Models without an endpoint are free.
     prices = {
-        generator.name: generator.usd_per_million_completion_tokens if isinstance(generator, OpenAIGenerator) else 0.0
-        for generator in generators
+        # Models without an endpoint are free.
+        one.name: (one.usd_per_million_tokens or (None, None))[1] if isinstance(one, OpenAIGenerator) else 0.0
+        for one in generators
     }
     settings = config.model_dump(include=PolicySettings.model_fields.keys() - {"rule"})
     return Policy.model_validate(

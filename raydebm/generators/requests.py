@@ -207,12 +207,12 @@ def highest_prices(requests: Iterable[GenerationRequest], generators: Sequence[G
 
 
 def cost_of(config: GeneratorConfig, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
-    """US dollars by the recipe's prices; None if a price or a count is unknown. Local and recorded models are free."""
+    """US dollars by the recipe's prices; None if they or a count are unknown. Local and recorded models are free."""
     if not isinstance(config, OpenAIGenerator):
         return 0.0
-    prompt_price, completion_price = config.usd_per_million_prompt_tokens, config.usd_per_million_completion_tokens
-    if prompt_price is None or completion_price is None or prompt_tokens is None or completion_tokens is None:
+    if config.usd_per_million_tokens is None or prompt_tokens is None or completion_tokens is None:
         return None
+    prompt_price, completion_price = config.usd_per_million_tokens
     return (prompt_tokens * prompt_price + completion_tokens * completion_price) / 1e6
 
 

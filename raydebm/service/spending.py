@@ -258,18 +258,17 @@ def spent(requests: Iterable[GenerationRequest], candidates: Iterable[Candidate]
 
 
 def no_prices(configs: Iterable[GeneratorConfig]) -> str | None:
-    """Error of a limit on money with these generators, or None. Endpoints without both prices have unbounded costs."""
+    """Error of a limit on money with these generators, or None. Endpoints without prices have unbounded costs."""
     names = [
         config.name
         for config in configs
-        if isinstance(config, OpenAIGenerator)
-        and (config.usd_per_million_prompt_tokens is None or config.usd_per_million_completion_tokens is None)
+        if isinstance(config, OpenAIGenerator) and config.usd_per_million_tokens is None
     ]
     if not names:
         return None
     return (
         f"max_usd needs the prices of every generator that is asked, and the recipe has none for {', '.join(names)}; "
-        "set usd_per_million_prompt_tokens and usd_per_million_completion_tokens there, or ask other generators"
+        "set usd_per_million_tokens there, or ask other generators"
     )
 
 

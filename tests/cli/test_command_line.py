@@ -16,8 +16,7 @@ RECIPE = {
         "test": {"split": "test", "source": "generate:2-3", "limit": 4},
     },
     "generators": [
-        {"kind": "openai", "name": "priced", "model": "m", "usd_per_million_prompt_tokens": 1.0,
-         "usd_per_million_completion_tokens": 2.0},
+        {"kind": "openai", "name": "priced", "model": "m", "usd_per_million_tokens": (1.0, 2.0)},
         {"kind": "openai", "name": "unpriced", "model": "n", "base_url": "http://127.0.0.1:9/v1"},
     ],
     "generation": {"num_samples": 2, "greedy": False, "max_tokens": 100},

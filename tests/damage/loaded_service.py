@@ -155,7 +155,7 @@ class Service:
         self._upstream, self._ledger, self.ceiling_usd = upstream, folder / "ledger.sqlite", ceiling_usd
         run = RunDir(make_run(folder, *make_models(folder / "models")))
         sold = {"kind": "openai", "name": "late", "model": "late", "base_url": upstream.url, "api_key_env": None}
-        prices = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": USD_PER_TOKEN * 1e6}
+        prices = {"usd_per_million_tokens": (0.0, USD_PER_TOKEN * 1e6)}
         generation = {"num_samples": 1, "max_tokens": MAX_TOKENS}
         recipe = {**run.read_json("recipe.json"), "generators": [{**sold, **prices}], "generation": generation}
         run.write_json(recipe, "recipe.json")

@@ -387,13 +387,13 @@ def test_no_sizes_mean_the_whole_pass_at_once():
 
 
 def test_a_recipes_prices_and_waves_become_the_policys():
-    endpoint = {"kind": "openai", "model": "m", "usd_per_million_prompt_tokens": 1.0}
+    endpoint = {"kind": "openai", "model": "m"}
     recipe = parse_recipe(
         {
             "name": "r",
             "task": {"name": "gsm8k"},
             "generators": [
-                {**endpoint, "name": "priced", "usd_per_million_completion_tokens": 2.0},
+                {**endpoint, "name": "priced", "usd_per_million_tokens": (1.0, 2.0)},
                 {**endpoint, "name": "unknown"},
                 {"kind": "transformers", "name": "own", "model": "m"},
             ],

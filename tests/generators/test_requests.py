@@ -31,9 +31,7 @@ def test_seeds_do_not_depend_on_how_samples_are_split_into_calls():
 
 def test_cost_range():
     """3 requests of 10 characters: 3 estimated prompt tokens each (rounded up), 100 completion tokens at most."""
-    priced = OpenAIGenerator(
-        name="g", model="m", usd_per_million_prompt_tokens=1.0, usd_per_million_completion_tokens=10.0
-    )
+    priced = OpenAIGenerator(name="g", model="m", usd_per_million_tokens=(1.0, 10.0))
     (estimate,) = estimate_cost(make(), [priced])
     assert (estimate.num_requests, estimate.prompt_tokens, estimate.max_completion_tokens) == (3, 9, 300)
     assert (estimate.usd_low, estimate.usd_high) == pytest.approx((9e-6, 3009e-6))
@@ -48,9 +46,7 @@ def test_local_models_cost_nothing():
 
 def test_the_worst_cost_is_every_byte_a_token_and_the_completion_at_its_limit():
     (request,) = make(samples=range(1))
-    dollar = OpenAIGenerator(
-        name="g", model="m", usd_per_million_prompt_tokens=1e6, usd_per_million_completion_tokens=2e6
-    )
+    dollar = OpenAIGenerator(name="g", model="m", usd_per_million_tokens=(1e6, 2e6))
     # "user" and ten characters are 14 bytes, the template adds at most 16, and 100 tokens of completion cost 2 each.
     assert worst_cost(dollar, request) == 14 + 16 + 200
     assert worst_cost(dollar, replace(request, response_format="{}")) == 14 + 16 + 200 + 2
@@ -59,9 +55,7 @@ def test_the_worst_cost_is_every_byte_a_token_and_the_completion_at_its_limit():
 
 
 def test_prices_put_generators_in_an_order():
-    dollar = OpenAIGenerator(
-        name="g", model="m", usd_per_million_prompt_tokens=0.0, usd_per_million_completion_tokens=1e6
-    )
+    dollar = OpenAIGenerator(name="g", model="m", usd_per_million_tokens=(0.0, 1e6))
     prices = highest_prices(
         [*make(), *(replace(request, generator="h") for request in make())],
         [dollar, OpenAIGenerator(name="h", model="m"), TransformersGenerator(name="not asked", model="m")],

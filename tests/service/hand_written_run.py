@@ -48,7 +48,7 @@ RECIPE = {
 }
 
 
-PRICES = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 15_625.0}
+PRICES = {"usd_per_million_tokens": (0.0, 15_625.0)}
 """A completion of 64 tokens, the most, costs a dollar; one of 32 tokens half of it."""
 
 

@@ -64,8 +64,7 @@ def endpoint_of(config: VllmGenerator) -> OpenAIGenerator:
         api_key_env=None,
         max_in_flight=MAX_IN_FLIGHT,
         timeout_s=TIMEOUT_S,
-        usd_per_million_prompt_tokens=0.0,
-        usd_per_million_completion_tokens=0.0,
+        usd_per_million_tokens=(0.0, 0.0),
     )
 
 

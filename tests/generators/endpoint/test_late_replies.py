@@ -22,7 +22,7 @@ from raydebm.generators.requests import worst_cost
 LATE, LOST = LateReplyError("no reply within 120 s"), TransportError("connection failed")
 ANSWER = HttpReply(status=200, headers={}, content=b'{"choices": [{"message": {"content": "four"}}]}')
 BUSY = HttpReply(status=429, headers={}, content=b"")
-PRICES = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_tokens": 2e6}
+PRICES = {"usd_per_million_tokens": (1e6, 2e6)}
 
 
 class Script:
@@ -138,7 +138,7 @@ def test_it_tells_a_reply_that_broke_off_from_a_refused_connection(refusing_port
 
 
 def test_what_costs_nothing_is_asked_for_again_under_any_limit(played):
-    free = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 0.0}
+    free = {"usd_per_million_tokens": (0.0, 0.0)}
     assert played(LATE, ANSWER, budget=Budget(100.0), may_repeat=False, **free)[0].text == "four"
 
 

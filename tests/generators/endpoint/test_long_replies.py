@@ -40,5 +40,5 @@ def test_a_reply_that_is_too_long_is_not_asked_for_again(answer, ask, server):
 
 def test_a_reply_that_is_too_long_may_be_billed(answer, ask):
     budget = Budget(1.0)
-    answer(ask("p: packed"), budget=budget, usd_per_million_prompt_tokens=1.0, usd_per_million_completion_tokens=1.0)
+    answer(ask("p: packed"), budget=budget, usd_per_million_tokens=(1.0, 1.0))
     assert budget.left_usd < 1.0

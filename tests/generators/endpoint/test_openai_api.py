@@ -134,7 +134,7 @@ def test_content_in_parts_is_joined(answer, ask):
 
 
 def test_cost_comes_from_the_endpoint_first(answer, ask):
-    prices = {"usd_per_million_prompt_tokens": 1.0, "usd_per_million_completion_tokens": 2.0}
+    prices = {"usd_per_million_tokens": (1.0, 2.0)}
     stated, computed = answer(ask("a: priced"), ask("b: ok"), **prices)
     assert stated.cost_usd == 0.25
     assert computed.cost_usd == pytest.approx((10 * 1.0 + 20 * 2.0) / 1e6)
@@ -148,7 +148,7 @@ def test_budget_stops_further_requests(answer, ask, server):
 
 
 def test_a_failed_candidate_carries_what_was_billed_for_it(answer, ask):
-    prices = {"usd_per_million_prompt_tokens": 1.0, "usd_per_million_completion_tokens": 2.0}
+    prices = {"usd_per_million_tokens": (1.0, 2.0)}
     thinking, stated, refused = answer(ask("a: cut thinking"), ask("b: empty choices"), ask("c: 400"), **prices)
     assert (thinking.prompt_tokens, thinking.completion_tokens) == (10, 20)
     assert thinking.cost_usd == pytest.approx((10 * 1.0 + 20 * 2.0) / 1e6)

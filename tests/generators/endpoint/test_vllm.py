@@ -62,7 +62,7 @@ def asked(config):
 def test_server_is_an_endpoint_without_key_or_price(url):
     endpoint = endpoint_of(VllmGenerator(name="v", model="m", url=url))
     assert endpoint.base_url == "http://host:8000/v1"
-    assert (endpoint.api_key_env, endpoint.usd_per_million_completion_tokens) == (None, 0.0)
+    assert (endpoint.api_key_env, endpoint.usd_per_million_tokens) == (None, (0.0, 0.0))
 
 
 def test_servers_to_be_started_come_last_one_by_one():

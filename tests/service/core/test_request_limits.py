@@ -53,7 +53,7 @@ def slow():
 @pytest.fixture
 def priced(bundle_of, recipe):
     """A served run whose second generator's completions cost a dollar each, and the first one's half of it."""
-    half = {**PRICES, "usd_per_million_completion_tokens": PRICES["usd_per_million_completion_tokens"] / 2}
+    half = {"usd_per_million_tokens": [price / 2 for price in PRICES["usd_per_million_tokens"]]}
     ada, bo = recipe["generators"]
     tree = {**recipe, "generators": [{**ada, **half}, {**bo, **PRICES}]}
     return bundle_of(tree, policies={"wide": {"num_regenerate": 8}})

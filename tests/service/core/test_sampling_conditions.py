@@ -93,7 +93,7 @@ def test_a_ceiling_of_candidates_voids_it_where_it_can_bind(ask):
 def test_a_ceiling_leaves_a_decision_among_those_of_the_guaranteed_policy(
     recipe, backend, context_of, request_limits, bundle_of
 ):
-    prices = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 1.0}
+    prices = {"usd_per_million_tokens": (0.0, 1.0)}
     bundle = bundle_of(priced(recipe, prices), policy=GUARANTEED, limits={"request": request_limits})
 
     record = asyncio.run(TriageService(bundle, backend).triage(context_of(bundle))).record
