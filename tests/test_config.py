@@ -77,7 +77,6 @@ def test_paper_adapters():
         ({"name": "../other"}, r"name: a name must not be empty, contain '\.\.'"),
         ({"scorer": {"adapters": [ADAPTER, {**ADAPTER, "rank": 4}]}}, r"distinct names, got \['a0', 'a0'\]"),
         ({"task": {"name": "gsm8k", "train": {"split": "train", "id_range": [0.5, 0.5]}}}, "id_range"),
-        ({"scorer": {"device": "gpu"}}, r"scorer\.device"),
         *(({"scorer": {"adapters": [{**ADAPTER, "name": name}]}}, r"adapters\.0") for name in UNSAFE),
         *(({"baselines": [{"kind": "eorm", "name": name}]}, r"baselines\.0") for name in ("../candidates", "", "a/b")),
         *(

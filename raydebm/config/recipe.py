@@ -16,7 +16,7 @@ class RayConfig(Section):
 
     gpus_per_adapter: float | None = Field(None, ge=0, le=1)
     """GPU share per adapter. Default: 0.5 if the cluster has GPUs, else 0. With 0.5, five adapters are placed 2+2+1 on
-    three GPUs. ``scorer.device: cpu`` reserves no GPU."""
+    three GPUs; with 0, they train and score on CPUs."""
     cpus_per_adapter: float = Field(1.0, gt=0)
     """Logical CPUs per training or scoring worker, and its torch threads. On a local cluster without GPUs, (usable
     CPUs / threads) workers train or score at once."""

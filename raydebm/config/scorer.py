@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from raydebm.config.section import Device, FolderName, Section
+from raydebm.config.section import FolderName, Section
 from raydebm.records import Reasoning
 
 NAMED_LAYERS = ("all", "upper half", "upper quarter")
@@ -76,8 +76,6 @@ class ScorerConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type of the encoder. auto: bfloat16 on GPUs; on CPUs, training takes float32, and scoring takes bfloat16 where a
     short probe shows this machine to be clearly faster in it (docs/performance.md). Heads and energies are float32."""
-    device: Device = "auto"
-    """auto: the first visible GPU, else the CPU; or a torch device name."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Padded tokens per forward pass. A large GPU is a fifth faster with 32768 (docs/log/gpu.md)."""
 

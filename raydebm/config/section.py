@@ -24,8 +24,6 @@ PathName = Annotated[str, AfterValidator(_stays_below)]
 MAX_SAMPLES = 100_000
 """Limit that catches typing errors. Planning more requests would take too long."""
 SampleCount = Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
-Device = Annotated[str, Field(pattern=r"^(auto|(cpu|cuda|mps|xpu|hpu|npu|xla|mtia)(:\d+)?)$")]
-"""``auto``, or a device by torch's name."""
 
 
 class Documented(BaseModel):

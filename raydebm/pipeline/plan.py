@@ -137,7 +137,7 @@ def _one_gpu(recipe: Recipe) -> Iterator[str]:
     config, num_adapters = recipe.ray, len(recipe.scorer.adapters)
     num_gpus = 0 if "RAY_ADDRESS" in os.environ else len(list(DEVICES.glob("nvidia[0-9]*")))
     shares = config.gpus_per_adapter is None or 0 < config.gpus_per_adapter < 1
-    if num_gpus == 1 and shares and num_adapters > 1 and not recipe.scorer.device.startswith("cpu"):
+    if num_gpus == 1 and shares and num_adapters > 1:
         yield (
             f"one GPU for {num_adapters} adapters: set ray.gpus_per_adapter=1, which trains one after another; several "
             "at once are no faster and each holds a copy of the backbone (docs/training.md)"

@@ -18,7 +18,7 @@ from raydebm.run.stages import StageName, stage_named
 
 _PLACEMENT = frozenset(
     {
-        "device", "max_in_flight", "num_in_flight", "num_processes", "timeout_s", "max_retries", "requests_per_minute",
+        "max_in_flight", "num_in_flight", "num_processes", "timeout_s", "max_retries", "requests_per_minute",
         "micro_batch_tokens", "max_usd", "url", "replica_urls", "python",
     }
 )  # fmt: skip

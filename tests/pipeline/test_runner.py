@@ -97,12 +97,12 @@ def test_a_recipe_that_makes_nothing_does_not_take_the_place_of_the_one_that_mad
 
 
 def test_settings_that_make_nothing_stale_are_kept(complete):
-    device = complete.recipe.scorer.model_copy(update={"device": "cpu"})
-    other = complete.recipe.model_copy(update={"scorer": device})
+    small = complete.recipe.scorer.model_copy(update={"micro_batch_tokens": 512})
+    other = complete.recipe.model_copy(update={"scorer": small})
 
     Pipeline(recipe=other).make("labels")
 
-    assert complete.run.recipe().scorer.device == "cpu"
+    assert complete.run.recipe().scorer.micro_batch_tokens == 512
 
 
 def rated(tmp_path, *errors, kind="judge"):

@@ -40,8 +40,7 @@ def score_baseline(
     Args:
         payer: the run with the judges' journals and the spending limit.
     """
-    config = next(baseline for baseline in recipe.baselines if baseline.name == name)
-    share = share_of(recipe.ray, cluster_nodes(), device=getattr(config, "device", "auto"))
+    share = share_of(recipe.ray, cluster_nodes())
     work = _score_baseline.options(num_cpus=share.cpus, num_gpus=1 if share.gpus else 0)
     get_or_raise(work.remote(recipe, run.absolute(), name, inputs, payer.absolute(), folder))
 

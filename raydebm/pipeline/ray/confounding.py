@@ -165,13 +165,13 @@ def _extractor(folder: Path, run: RunDir, recipe: Recipe) -> "FeatureExtractor":
 
     dtype = run.scoring_type(recipe.scorer.dtype)
     tokens = recipe.scorer.micro_batch_tokens
-    return FeatureExtractor(folder, device=recipe.scorer.device, dtype=dtype, micro_batch_tokens=tokens)
+    return FeatureExtractor(folder, device="auto", dtype=dtype, micro_batch_tokens=tokens)
 
 
 def on_the_scorers_node(recipe: Recipe, work: Any) -> Any:
     """The remote function with the CPUs and the share of a GPU for scoring in one task."""
     nodes = cluster_nodes()
-    share = share_of(recipe.ray, nodes, device=recipe.scorer.device)
+    share = share_of(recipe.ray, nodes)
     if share.gpus:
         return work.options(num_cpus=share.cpus, num_gpus=share.gpus)
     # Nothing else of the run is active, so the task gets several CPUs and as many torch threads. A cluster that raydebm

@@ -41,23 +41,16 @@ def cluster_nodes() -> list[dict[str, float]]:
     return [dict(node["Resources"]) for node in nodes if node["Alive"]]
 
 
-def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]], *, device: str) -> WorkerShare:
-    """A worker's share: as configured, or half a GPU if the cluster has any; no GPU for a CPU device.
-
-    Args:
-        device: device of the model: ``auto``, or torch's name.
-    """
-    gpus = 0.0 if device.startswith("cpu") else config.gpus_per_adapter
+def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]]) -> WorkerShare:
+    """A worker's share: as configured, or half a GPU if the cluster has any."""
+    gpus = config.gpus_per_adapter
     if gpus is None:
         gpus = DEFAULT_GPU_SHARE if any(node.get("GPU", 0) > 0 for node in nodes) else 0.0
     return WorkerShare(cpus=config.cpus_per_adapter, gpus=gpus, threads=config.threads)
 
 
 def gpu_share(config: RayConfig) -> float:
-    """The fraction of a GPU's memory for a training worker.
-
-    With ``gpus_per_adapter: 0`` Ray does not count the workers that ``scorer.device`` sends to a GPU: two are assumed.
-    """
+    """The fraction of its GPU's memory for a training worker."""
     return config.gpus_per_adapter or DEFAULT_GPU_SHARE
 
 

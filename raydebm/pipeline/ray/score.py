@@ -221,8 +221,8 @@ def _read(checkpoint: str, recipe: Recipe, dtype: str) -> _Source:
     Raises:
         CheckpointError, ResourceError: see ``score``.
     """
-    share = share_of(recipe.ray, cluster_nodes(), device=recipe.scorer.device)
-    device = "cpu" if share.gpus == 0 and recipe.scorer.device == "auto" else recipe.scorer.device
+    share = share_of(recipe.ray, cluster_nodes())
+    device = "auto" if share.gpus else "cpu"
     weights, read = cast("Any", _read_weights).remote(checkpoint, dtype, device)
     trained_on, chosen, shares = get_or_raise(read)
     if trained_on != recipe.scorer.reasoning:

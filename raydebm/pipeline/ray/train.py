@@ -64,11 +64,11 @@ def train_ensemble(
     if not train:
         raise PoolError("nothing to train on: no problem has a correct and an incorrect candidate")
     nodes = cluster_nodes()
-    share = share_of(recipe.ray, nodes, device=recipe.scorer.device)
+    share = share_of(recipe.ray, nodes)
     own = is_own_cluster()
     num_slots = at_once(share, nodes, is_own_cluster=own)
     memory = graph_gib(share, nodes, num_workers=min(num_slots, len(recipe.scorer.adapters)))
-    device = "cpu" if share.gpus == 0 and recipe.scorer.device == "auto" else recipe.scorer.device
+    device = "auto" if share.gpus else "cpu"
     data = content_id(
         [[[group.problem_id, group.prompt, group.texts, group.pairs] for group in part] for part in (train, validation)]
     )
@@ -117,7 +117,7 @@ def _plan(recipe: Recipe, adapter: AdapterConfig, data: str) -> str:
     return content_id(
         __version__,
         data,
-        recipe.scorer.model_dump(mode="json", exclude={"adapters", "device", "micro_batch_tokens"}),
+        recipe.scorer.model_dump(mode="json", exclude={"adapters", "micro_batch_tokens"}),
         recipe.training.model_dump(mode="json"),
         recipe.training_seed,
         asdict(task_of(recipe.task).defaults),

@@ -35,18 +35,13 @@ THREE_MACHINES = [{"CPU": 4.0, "GPU": 1.0}] * 3
     ],
 )
 def test_the_configuration_alone_decides_the_placement(config, nodes, expected):
-    share = share_of(RayConfig(**config), nodes, device="auto")
+    share = share_of(RayConfig(**config), nodes)
 
     assert (share.cpus, share.gpus, places(share, nodes)) == expected
 
 
-def test_a_worker_on_a_cpu_holds_no_gpu():
-    assert share_of(RayConfig(), THREE_GPUS, device="cpu").gpus == 0
-    assert share_of(RayConfig(gpus_per_adapter=1), THREE_GPUS, device="cpu").gpus == 0
-
-
 def test_work_on_the_scorers_node_takes_no_more_cpus_than_the_process_may_use(monkeypatch):
-    recipe = SimpleNamespace(ray=RayConfig(), scorer=SimpleNamespace(device="auto"))
+    recipe = SimpleNamespace(ray=RayConfig())
     monkeypatch.setattr(confounding, "cluster_nodes", lambda: [{"CPU": 64.0}])
     monkeypatch.setattr(confounding, "is_own_cluster", lambda: True)
     monkeypatch.setattr(confounding, "usable_cpus", lambda: 2)
