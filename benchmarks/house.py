@@ -21,14 +21,14 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 46_000,
+    "source lines": 45_870,
     "modules": 268,
-    "test lines": 36_050,
+    "test lines": 35_900,
     "benchmark lines": 2_460,
     "client lines": 410,
-    "document lines outside docs/log": 5_780,
-    "tracked bytes": 15_330_000,
-    "recipe keys": 164,
+    "document lines outside docs/log": 5_760,
+    "tracked bytes": 15_310_000,
+    "recipe keys": 144,
     "service arguments": 28,
     "commands": 16,
 }
