@@ -24,7 +24,7 @@ def text(repository):
 def test_the_recipes_are_accepted(text):
     blocks = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
 
-    assert len(blocks) == 3
+    assert len(blocks) == 2
     for block in blocks:
         parse_recipe(RECIPE | yaml.safe_load(block))
 

@@ -55,7 +55,7 @@ class EormSize(Record):
 
 SIZES: Mapping[str, EormSize] = {
     "published": EormSize(),
-    # From the third epoch on, so small a model learns so few texts by heart.
+    # From the third epoch on it overfits (docs/log/eorm.md).
     "small": EormSize(tokenizer="package:minilm", hidden_size=128, max_length=512, learning_rate=3e-4, max_epochs=4),
 }
 
