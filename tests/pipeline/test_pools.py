@@ -8,12 +8,13 @@ from tiny_run import recipe_of
 
 from raydebm.errors import PoolError
 from raydebm.pipeline.context import TEST, StageContext
-from raydebm.pipeline.pools import assembled, recorded_candidates, recorded_labels
+from raydebm.pipeline.pools import assembled, default_policy, recorded_candidates, recorded_labels
+from raydebm.pipeline.stages.passes import outcomes_of
 from raydebm.records import CandidateScore, Label, Problem, Sampling, Verdict
 from raydebm.run.tables import ENERGIES, EnergyRow, SplitProblem
 from raydebm.testing import scored_candidate
 
-PROBLEM = Problem(task="task", problem_id="problem", prompt="?")
+PROBLEM = Problem(task="task", problem_id="problem", prompt="?", data={"names": [], "statements": [], "roles": ["k", "l"]})
 
 
 def item(name, **fields):
@@ -105,3 +106,16 @@ def test_a_candidate_that_was_never_checked_is_an_error(context):
 
     with pytest.raises(PoolError, match="2 candidates have no constraint report, the first is 'a'; run the label"):
         recorded_candidates(context, TEST)
+
+
+def test_later_passes_that_another_policy_asks_for_are_missed_and_not_sampled(context):
+    """Adapters disagree by 4.5, and the policy that somebody wrote accepts up to 1."""
+    record(context, "candidates", "a")
+    context.run.write_records(
+        ENERGIES, [EnergyRow(candidate_id="a", members=(0.0, 9.0))], "energies", "energies.parquet"
+    )
+    written = default_policy(context).replaced(rule="paper", max_passes=2, theta_sigma=1.0, theta_abstain=9.0)
+    context.run.write_json(written.to_json(), "calibration", "policy.json")
+
+    with pytest.raises(PoolError, match=r"requests of later passes were never sent.*remove .*/passes/manifest.json"):
+        outcomes_of(context)

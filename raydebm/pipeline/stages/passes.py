@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from raydebm.config import RecordedGenerator
 from raydebm.decision.policy import Policy
 from raydebm.decision.replay import Recording, RequestsOf, replay
-from raydebm.errors import GenerationError
+from raydebm.errors import GenerationError, PoolError
 from raydebm.generators.account import SHARED_PASSES, JournalAccount
 from raydebm.generators.recorded import PoolGenerator
 from raydebm.pipeline.context import TEST, VALIDATION, Facts, StageContext
@@ -25,9 +25,10 @@ log = logging.getLogger(__name__)
 
 def make_passes(context: StageContext) -> Facts:
     """Sample the later passes of the test split under the calibrated policy."""
-    if calibrated_policy(context).max_passes == 1:
+    policy = calibrated_policy(context)
+    if policy.max_passes == 1:
         return {}
-    later = [each for outcome in outcomes_of(context) for each in outcome.passes[1:]]
+    later = [each for outcome in outcomes_under(context, TEST, [policy])[0] for each in outcome.passes[1:]]
     return {
         "passes": len(later),
         "requests": sum(each.num_requested for each in later),
@@ -35,9 +36,20 @@ def make_passes(context: StageContext) -> Facts:
     }
 
 
-def outcomes_of(context: StageContext, split: str = TEST) -> list[Outcome]:
-    """The loop's outcome for every problem of a split, under the evaluated policy."""
-    return outcomes_under(context, split, [calibrated_policy(context)])[0]
+def outcomes_of(context: StageContext) -> list[Outcome]:
+    """The loop's outcome for every test problem under the calibrated policy, from recorded candidates alone.
+
+    Raises:
+        PoolError: a later pass was never sampled, because another policy took the place of the calibrated one.
+    """
+    recorded = Recording(context.task, recorded_candidates(context, TEST), requests_of=requests_of(context))
+    outcomes = replay(context.problems_of(TEST), recorded, policy=calibrated_policy(context))
+    if recorded.missing:
+        raise PoolError(
+            f"{len(recorded.missing)} requests of later passes were never sent, because the policy was replaced after "
+            f"the others; remove {context.run.uri('passes', 'manifest.json')} and run the recipe again"
+        )
+    return outcomes
 
 
 def outcomes_under(
