@@ -105,7 +105,7 @@ _COUNTS = {
     "energies": {"candidates": "candidates scored", "truncated": "cut to the context", "failed": "without an energy"},
     "scores": {"scored": "scores", "failed": "answers without a score"},
     "baselines": {"scored": "scores", "failed": "answers without a score"},
-    "passes": {"passes": "later passes", "requests": "requests", "failed": "failed"},
+    "passes": {"passes": "later passes", "failed": "requests failed"},
     "evaluation": {"num_problems": "test problems"},
 }
 """Numbers in the line of a stage, with their nouns; a number of 0 is left out."""

@@ -212,8 +212,7 @@ class RunDir(Folder):
         other.finish(stage, manifest)
 
     def copy_scores(self, other: "RunDir") -> None:
-        """Copy baseline scores, with the judges' journals, to a run directory without any: answers about the same
-        candidates are paid."""
+        """Copy baseline scores, with the judges' paid answers, to a run directory without any."""
         if self.names(SCORES_FOLDER) and not other.names(SCORES_FOLDER):
             self._copy_files(SCORES_FOLDER, other)
 

@@ -14,7 +14,9 @@ from raydebm.records import CandidateScore, Label, Problem, Sampling, Verdict
 from raydebm.run.tables import ENERGIES, EnergyRow, SplitProblem
 from raydebm.testing import scored_candidate
 
-PROBLEM = Problem(task="task", problem_id="problem", prompt="?", data={"names": [], "statements": [], "roles": ["k", "l"]})
+PROBLEM = Problem(
+    task="task", problem_id="problem", prompt="?", data={"names": [], "statements": [], "roles": ["k", "l"]}
+)
 
 
 def item(name, **fields):
@@ -80,11 +82,8 @@ def context(tmp_path):
     reader = {"kind": "reader", "name": "reader", "model": "embedded:kk-bo"}
     context = StageContext(recipe=recipe_of(tmp_path, baselines=[reader]))
     others = [Problem(task="task", problem_id=text, prompt=text) for text in ("to learn from", "to validate")]
-    rows = [
-        SplitProblem(problem=PROBLEM, split="test"),
-        *(SplitProblem(problem=each, split="train") for each in others),
-    ]
-    context.run.write_problems(rows)
+    rows = [(PROBLEM, "test"), *((each, "train") for each in others)]
+    context.run.write_problems(SplitProblem(problem=each, split=split) for each, split in rows)
     return context
 
 
@@ -109,11 +108,9 @@ def test_a_candidate_that_was_never_checked_is_an_error(context):
 
 
 def test_later_passes_that_another_policy_asks_for_are_missed_and_not_sampled(context):
-    """Adapters disagree by 4.5, and the policy that somebody wrote accepts up to 1."""
     record(context, "candidates", "a")
-    context.run.write_records(
-        ENERGIES, [EnergyRow(candidate_id="a", members=(0.0, 9.0))], "energies", "energies.parquet"
-    )
+    row = EnergyRow(candidate_id="a", members=(0.0, 9.0))
+    context.run.write_records(ENERGIES, [row], "energies", "energies.parquet")
     written = default_policy(context).replaced(rule="paper", max_passes=2, theta_sigma=1.0, theta_abstain=9.0)
     context.run.write_json(written.to_json(), "calibration", "policy.json")
 

@@ -87,22 +87,13 @@ def test_only_failed_requests_of_later_passes_are_missed_on_demand(complete, spl
     assert run.manifest(stage) is None
 
 
-def test_a_recipe_that_makes_nothing_does_not_take_the_place_of_the_one_that_made_the_run(complete):
-    pooling = complete.recipe.scorer.model_copy(update={"pooling": "mean"})
-    other = complete.recipe.model_copy(update={"scorer": pooling})
+@pytest.mark.parametrize(("changed", "kept"), [({"pooling": "mean"}, False), ({"micro_batch_tokens": 512}, True)])
+def test_a_recipe_that_makes_nothing_is_kept_unless_it_would_make_something_stale(complete, changed, kept):
+    other = complete.recipe.model_copy(update={"scorer": complete.recipe.scorer.model_copy(update=changed)})
 
     Pipeline(recipe=other).make("labels")
 
-    assert complete.run.recipe().scorer.pooling == "cls"
-
-
-def test_settings_that_make_nothing_stale_are_kept(complete):
-    small = complete.recipe.scorer.model_copy(update={"micro_batch_tokens": 512})
-    other = complete.recipe.model_copy(update={"scorer": small})
-
-    Pipeline(recipe=other).make("labels")
-
-    assert complete.run.recipe().scorer.micro_batch_tokens == 512
+    assert complete.run.recipe().scorer == (other if kept else complete.recipe).scorer
 
 
 def rated(tmp_path, *errors, kind="judge"):

@@ -29,11 +29,7 @@ def make_passes(context: StageContext) -> Facts:
     if policy.max_passes == 1:
         return {}
     later = [each for outcome in outcomes_under(context, TEST, [policy])[0] for each in outcome.passes[1:]]
-    return {
-        "passes": len(later),
-        "requests": sum(each.num_requested for each in later),
-        "failed": sum(each.num_failed for each in later),
-    }
+    return {"passes": len(later), "failed": sum(each.num_failed for each in later)}
 
 
 def outcomes_of(context: StageContext) -> list[Outcome]:
@@ -46,8 +42,8 @@ def outcomes_of(context: StageContext) -> list[Outcome]:
     outcomes = replay(context.problems_of(TEST), recorded, policy=calibrated_policy(context))
     if recorded.missing:
         raise PoolError(
-            f"{len(recorded.missing)} requests of later passes were never sent, because the policy was replaced after "
-            f"the others; remove {context.run.uri('passes', 'manifest.json')} and run the recipe again"
+            f"{len(recorded.missing)} requests of later passes were never sent: the policy was replaced; remove "
+            f"{context.run.uri('passes', 'manifest.json')} and run the recipe again"
         )
     return outcomes
 
