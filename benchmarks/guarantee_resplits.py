@@ -9,7 +9,7 @@ authors are then all the evidence there is.
 
 Every labelled problem that no adapter trained on (validation, test, and training problems out of bag) is dealt at
 random into calibration and test. On the calibration part posterior, profile and threshold are fitted and the guarantee
-is certified; on the test part the share of wrong answers among those given out is compared with the guarantee. For
+is certified; on the test part the share of wrong answers among those returned is compared with the guarantee. For
 comparison: the naive threshold (lowest with an error within the guarantee on the calibration part, nothing tested) and
 hindsight (the largest coverage with an error within the guarantee on the test part itself).
 """

@@ -212,7 +212,7 @@ def _test_lines(tally: "ReplayTally") -> Iterator[str]:
     for name, test in zip(("right", "wrong"), compare_policies(pairs), strict=True):
         found = test.difference
         yield (
-            f"{name} answers given out, again minus recorded: {found.value:+.1%} "
+            f"{name} answers returned, replayed minus recorded: {found.value:+.1%} "
             f"[{found.low:+.1%}, {found.high:+.1%}] of {len(pairs):,} problems, p {p_text(test.p_holm)} (McNemar, Holm)"
         )
 

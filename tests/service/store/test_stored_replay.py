@@ -295,7 +295,7 @@ def test_a_paired_test_is_printed_with_labels(replayed, tmp_path):
     rows = [{"candidate_id": "d", "verdict": "incorrect"}, {"candidate_id": "e", "verdict": "correct"}]
     (tmp_path / "labels.jsonl").write_text("\n".join(map(json.dumps, rows)))
     printed = replayed("lambda=2", "--labels", tmp_path / "labels.jsonl")
-    assert "right answers given out, again minus recorded: +100.0% [+100.0%, +100.0%] of 1 problems, p 1.000" in printed
+    assert "right answers returned, replayed minus recorded: +100.0% [+100.0%, +100.0%] of 1 problems, p 1.000" in printed
 
 
 PAIRS = [ReplayedPair(-1, 1)] * 6 + [ReplayedPair(1, 1)] * 3 + [ReplayedPair(1, 0)]

@@ -48,7 +48,7 @@ export function stopSentence({ stop_reason: reason, stop_words: words, num_plann
 }
 
 /** A guarantee about some things, as a paragraph with a badge; null without one. */
-export function guaranteeNote(guarantee, things = "answers given out") {
+export function guaranteeNote(guarantee, things = "answers returned") {
   if (!guarantee) return null;
   const percentage = (share) => `${Number((100 * share).toPrecision(3))} %`;
   const statement = `at most ${percentage(guarantee.max_error)} of the ${things} are wrong, with confidence `
