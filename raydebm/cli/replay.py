@@ -180,23 +180,20 @@ def _tally_lines(tally: "ReplayTally", changes: "Changes", *, with_labels: bool)
     least = tally.num_accepted(1)
     low, high = least / total, (least + tally.num_pass_missing) / total
     after = f"{low:.1%}" if low == high else f"between {low:.1%} and {high:.1%}"
-    yield f"coverage (share accepted): {tally.num_accepted(0) / total:.1%} recorded, {after} again"
+    yield f"coverage (share accepted): {tally.num_accepted(0) / total:.1%} recorded, {after} replayed"
     used = (tally.counts["candidates_before"] / total, tally.counts["candidates_after"] / total)
-    yield f"candidates per decision: {used[0]:.2f} recorded, {used[1]:.2f} again"
+    yield f"candidates per decision: {used[0]:.2f} recorded, {used[1]:.2f} replayed"
     if with_labels:
         before = _accuracy(tally.counts["correct_before"], tally.counts["labeled_before"])
         again = _accuracy(tally.counts["correct_after"], tally.counts["labeled_after"])
-        yield f"accuracy of accepted answers: {before} recorded, {again} again"
+        yield f"accuracy of accepted answers: {before} recorded, {again} replayed"
         yield from _test_lines(tally)
     if guaranteed := tally.counts["guaranteed"]:
         yield f"guarantee: certified for the policy of {guaranteed:,} of {total:,} decisions"
     elif changes.policy is not None and changes.policy.guarantee is not None:
         yield "no guarantee: the changed policy was not certified"
     if inexact := tally.counts["inexact"]:
-        yield (
-            f"{inexact:,} rest on a recorded pass that answered feedback about another candidate than would "
-            "have been selected"
-        )
+        yield f"{inexact:,} rest on a recorded pass after feedback on a candidate that would not have been selected"
     if changes.budget is not None:
         yield f"budget: at most {changes.budget} candidates, each generator's first samples first"
 

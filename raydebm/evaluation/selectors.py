@@ -200,7 +200,7 @@ def standard_selectors(
             how = f"always a random candidate of generator {chosen}, chosen {how}"
             selectors.append(_by(name, "generator", how, chosen))
     for name in sorted(greedy.difference(pools.authors)):
-        how = f"the one answer of {name} at temperature 0, which is no part of the pool"
+        how = f"the one answer of {name} at temperature 0, which is not part of the pool"
         selectors.append(_by(f"{SINGLE_SHOT}{name}", "external", how, name, is_greedy=True))
     selectors += [
         Selector(

@@ -27,7 +27,7 @@ from raydebm.pretrained import ModelSource
 from raydebm.records import Candidate, GenerationRequest, Message
 
 _STOP_WINDOW = 32
-"""Number of last tokens in which a stop string is searched after each token."""
+"""Number of last tokens that are searched for a stop string after each token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class LocalGenerator:
     """One model. Decodes one batch at a time in its own thread, so that the event loop stays free."""
 
     def __init__(self, config: TransformersGenerator, *, threads: int | None = None) -> None:
-        """Load the model; threads are torch's in this process, by default its own choice.
+        """Load the model. ``threads`` sets torch's number of threads in this process. Default: torch's own choice.
 
         Raises:
             GenerationError: the model cannot be loaded or is not a whole decoder, or its tokenizer is not its own or
@@ -176,7 +176,7 @@ class LocalGenerator:
 def _render(tokenizer: Any, messages: list[dict[str, str]]) -> tuple[int, ...]:
     """Token ids of the chat with the opening of the assistant's turn.
 
-    If the template refuses a system role, its text opens the first user turn.
+    If the template refuses a system role, the system message opens the first user turn.
     """
     try:
         ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)

@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 ENVIRONMENT = "RAYDEBM_API_KEYS"
 MIN_KEY_CHARS = 16
 LOOK_EVERY_S = 5.0
-"""Interval of looking at the keys file. A removed key stops working within it."""
+"""Seconds between two looks at the keys file. A removed key stops working within this time."""
 MAX_BODY_S = 30.0
 """Longest time for the body of a request to arrive."""
 MAX_WAIT_S = 30.0
@@ -148,13 +148,13 @@ def load_keyring(path: str | None, environ: Mapping[str, str] = os.environ) -> K
                 f"{ENVIRONMENT}: key number {index + 1} is shorter than {MIN_KEY_CHARS} characters; "
                 "make one with `openssl rand -hex 32`"
             )
-        # Environment keys cannot reserve names, so auditors would have no reporter.
+        # Environment keys cannot list names, so each may report by any name; else no one could report as an auditor.
         keys.append(ApiKey(name=name, sha256=hashlib.sha256(key.encode()).hexdigest(), reports_as=None))
     return Keyring(keys)
 
 
 def _stamp(path: str) -> tuple[int, ...]:
-    """File identity for change detection. Mounted secrets are exchanged by a link, which changes the inode."""
+    """File identity for change detection. Mounted secrets are replaced through a link, which changes the inode."""
     try:
         stat = Path(path).stat()
     except OSError:
@@ -280,8 +280,8 @@ class Guard:
         ledger: Ledger | None = None,
         routes: Sequence[BaseRoute] = (),
     ) -> None:
-        """Public paths need no key, no place in the queue and no span; the application's routes name the route of a
-        refused request."""
+        """Public paths need no key, no place in the queue and no span; ``routes`` gives the path template of a refused
+        request to logs and metrics."""
         self._app, self._bundle, self._meter, self._public, self._routes = app, bundle, meter, public_paths, routes
         self._keyring, self._intake, self._ledger = keyring, intake or Intake(), ledger
         self._allowed_hosts = frozenset(name.lower() for name in bundle.args.allowed_hosts)

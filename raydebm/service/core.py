@@ -288,7 +288,7 @@ def policy_for(bundle: Bundle, overrides: Overrides) -> Policy:
         policy = operators.changed(overrides.policy_changes())
     except ConfigError as error:
         raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
-    if overrides.num_samples != profile.num_samples:  # the operator's own count is lowered without an error
+    if overrides.num_samples != profile.num_samples:  # a count of the operator is not the client's error
         check_count("num_samples", overrides.num_samples, profile.num_samples or bundle.max_samples)
     return bundle.served(policy, operators=operators)
 
@@ -303,7 +303,7 @@ class Backend(Protocol):
     async def generate(
         self, requests: Sequence[GenerationRequest], on_candidate: Arrived, *, may_repeat: bool
     ) -> list[Candidate]:
-        """One candidate per request; failed ones have ``error``. ``may_repeat`` permits to resend a request that may
+        """One candidate per request; failed ones have ``error``. ``may_repeat`` permits resending a request that may
         already be billed."""
         ...
 
@@ -795,7 +795,7 @@ class TriageService:
                     if isinstance(error, RaydebmError)
                     else ServiceError(repr(error), 500, "internal")
                 )
-                # Noted here and not around HTTP, because a failed stream has status 200.
+                # Counted here and not in the middleware, because a failed stream has status 200.
                 self.meter.count("failures", task=task, status=str(failure.status), code=failure.code)
                 facts = {"task": task, "status": failure.status, "code": failure.code, "reason": str(failure)}
                 level = logging.WARNING if failure.status >= 500 else logging.INFO

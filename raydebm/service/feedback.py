@@ -161,7 +161,7 @@ def _label(
 def _with_fields(
     label: Label, scored: ScoredCandidate, best: ScoredCandidate | None, reported: Mapping[str, Mapping[str, Any]]
 ) -> Label:
-    """The label with the verdicts that follow for its fields.
+    """Add the verdicts on the candidate's fields that follow from the reports.
 
     A candidate with the selected answer's value of a field has the reported verdict. Where the right value is known,
     the other candidates have one too. All fields of a right answer are right.
@@ -384,8 +384,8 @@ def _steps(decision: LabelledDecision, policy: Policy) -> list[_Step]:
 
 
 def _floor(abstained: Sequence[Recorded], policy: Policy) -> float:
-    """Lowest confidence above those of all abstentions after each pass, because any may be answered from. Proven
-    answers need no outcome, so abstentions that withheld one do not count."""
+    """Lowest confidence above those of all abstentions after each pass, because a policy may answer after any pass.
+    Proven answers need no outcome, so abstentions that withheld one do not count."""
     confidences = [
         redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes)).confidence
         for num_passes in range(1, policy.max_passes + 1)

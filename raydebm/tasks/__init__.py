@@ -76,8 +76,8 @@ def find_task(name: str) -> Task:
 
 
 def task_of(config: TaskConfig, name: str | None = None) -> Task:
-    """The task of a recipe: from its definition, else by its name (or by another one); the paper's programs have no
-    constraints.
+    """The task of a recipe: from its definition, else by its name; the paper's programs have no constraints. With
+    another ``name``, the built-in or added task of that name.
 
     Raises:
         UnknownNameError: no such task; the message lists the known ones.

@@ -47,7 +47,7 @@ class Choices:
         """Find the choice by the strongest mark, the last of its kind: a line of hash signs with only a choice; an
         "answer" field or a box, which decide even without a choice in them; "the answer is ..."; the last line.
 
-        Hash signs also begin headings. They decide alone only in the last line.
+        Hash signs also begin headings. Only if they begin the last line are the marks before it ignored.
 
         Args:
             text: the completion.
@@ -76,8 +76,8 @@ class Choices:
         return {self._words[match[0]] for match in self._naming.finditer(bare(text))}
 
     def _labelled(self, text: str) -> set[str] | None:
-        """Choices whose letter or number begins the bare text ("b) paris", "option b"), or is offered after that; the
-        one that is the whole text; None without such a label."""
+        """The choice that is the whole bare text, else those whose letter or number begins it ("b) paris", "option b")
+        or follows as an alternative ("a or b"). None without such a label."""
         if text in self._known:
             return {self._known[text]}
         match = LABEL.match(text)
@@ -101,7 +101,7 @@ class Choices:
         return self._known.get(text, self._known.get(bare(_BEFORE_CHOICE.sub("", text))))
 
     def _said(self, text: str) -> set[str] | None:
-        """The choices after the last "the answer is ..." that names any; none if it is not the beginning."""
+        """The choices after the last "the answer is ..." that names any; empty if it does not begin with one."""
         for phrase in answer_phrases(text, of_choices=True):
             if bare(phrase) in self._known:
                 return {self._known[bare(phrase)]}

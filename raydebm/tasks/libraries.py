@@ -79,7 +79,7 @@ class LibraryProcess:
 
 
 def library(name: Name) -> LibraryProcess:
-    """The process's own one, also after a fork."""
+    """The ``LibraryProcess`` of this Python process; a forked process gets its own."""
     return _library_of(name, os.getpid())
 
 

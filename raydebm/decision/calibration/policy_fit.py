@@ -291,7 +291,7 @@ def _with_guarantee(policy: Policy, guarantee: Guarantee) -> Policy:
 
 
 def _stated(guarantee: Guarantee) -> dict[str, Any]:
-    """The guarantee as a policy has it. Without a certified threshold only what is proven passes."""
+    """The guarantee in the form stored in a policy. Without a certified threshold only proven answers are returned."""
     tau = 1.0 if guarantee.tau is None else guarantee.tau
     return {**guarantee.summary(), "tau": tau, "thresholds": guarantee.certified_thresholds}
 

@@ -8,7 +8,7 @@ scores are evidence, or the generators' log-probabilities (``own_logprob``, ``ow
 ``pool_score:<name>`` mean over the pool of the standardised score, for "none of them"
 ===================== ================================================================================
 
-A term that was not measured is NaN. It adds nothing and is not treated as 0.
+A term that was not measured is NaN, not 0 (see ``posterior.filled``).
 """
 
 import math
@@ -111,7 +111,7 @@ def evidence_of(
 
 
 def _columns(columns: Sequence[Floats], count: int) -> Floats:
-    """Array of shape (count, len(columns)), also without columns."""
+    """Array of shape (count, len(columns)), even without columns."""
     return np.column_stack([np.empty((count, 0)), *columns])
 
 

@@ -34,7 +34,7 @@ class Family:
 
 
 def make_variants(pipeline: Pipeline) -> Family:
-    """Bring a run to its evaluation, copy its stages to its variants, and make the variants' repairs.
+    """Evaluate a run, copy its stages to its variants, and make the variants' repairs.
 
     Variants without a repair still have to be trained.
 

@@ -42,8 +42,8 @@ LOAD_TIMEOUT_S = 120.0
 async def with_retries(
     call: Callable[[], Awaitable[T]], *, what: str, patiently: bool = False, tries: int = NUM_TRIES
 ) -> T:
-    """Repeat a call whose replica died; ``patiently`` also when too many calls wait, for calls about candidates that
-    were paid for. Raises ServiceError 503 when replicas keep dying or too many calls wait, or the replica's own
+    """Repeat a call whose replica died. With ``patiently``, for candidates that were paid for, also repeat it when too
+    many calls wait. Raises ServiceError 503 when replicas keep dying or too many calls wait, or the replica's own
     RaydebmError."""
     for attempt in range(tries):
         try:
@@ -78,7 +78,7 @@ class HandleBackend:
         baselines: "DeploymentHandle[Any] | None" = None,
         run: Bundle | None = None,
     ) -> None:
-        """``run`` has the generators, checks and adapters. Default: the replicas' first, and tasks known by name."""
+        """``run`` has the generators, checks and adapters. Default: those of the replicas' start, and tasks by name."""
         self._generator, self._scorer, self._constraint = generator, scorer, constraint
         self._baselines, self._run = baselines, run
         self._worked_at: dict[str, float] = {}

@@ -43,8 +43,8 @@ KEEP_ALIVE = ": keep-alive\n\n"
 KEEP_ALIVE_S = 15.0
 """Seconds without an event until a comment is sent, because proxies close idle connections."""
 _LINE_ENDS = str.maketrans({char: f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"})
-"""Characters that many readers, including httpx, take for the end of a line, although events do not; as JSON escapes
-them."""
+"""JSON escapes of the characters that many readers, including httpx, take for line ends, although they do not end a
+line of an event."""
 
 
 class EventStream(Response):
@@ -95,8 +95,8 @@ async def request_events(
     ending: str = DONE,
 ) -> AsyncGenerator[str, None]:
     """Run one request and yield its events: opening, progress, answer or failure, ending. Closing the generator cancels
-    the work upstream. Progress that is not ``named`` is comments, because OpenAI's client parses every event as a
-    chunk."""
+    the work upstream. Progress that is not ``named`` is sent as comments, because OpenAI's client parses every event as
+    a chunk."""
     coming: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
     work = asyncio.create_task(service.triage(context, _Progress(context, coming.put_nowait)))
     work.add_done_callback(lambda _: coming.put_nowait(None))
@@ -113,7 +113,7 @@ async def request_events(
     except RaydebmError as error:
         yield failed(stream_error(as_service_error(error)))
     except Exception:
-        # The status line has been sent, so the guard could only cut the stream off.
+        # The status line has been sent, so ``access.Guard`` could only cut the stream off.
         log.exception("request %s failed", context.request_id)
         yield failed(stream_error(internal_error(context.request_id)))
     finally:

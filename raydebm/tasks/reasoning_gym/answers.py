@@ -36,9 +36,9 @@ def find_answer(text: str) -> str | None:
 def normal_form(answer: str) -> str:
     """Normal form; equal for equivalent answers.
 
-    In one line, whitespace only separates; in several lines, which may be a drawing, only that at their ends is
-    ignored. Also ignored are the case of a single word, commas in numbers, trailing zeros of decimals, and the spaces
-    and quotes of a list or map in JSON or Python.
+    In one line, whitespace only separates; in several lines, which may be a drawing, only whitespace at their ends
+    is ignored. Also ignored are the case of a single word, commas in numbers, trailing zeros of decimals, and the
+    spaces and quotes of a list or map in JSON or Python.
     """
     lines = answer.strip().splitlines()
     text = "\n".join(line.rstrip() for line in lines) if len(lines) > 1 else _SPACES.sub(" ", "".join(lines))

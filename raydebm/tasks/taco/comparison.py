@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
-"""Tolerances of numpy.allclose, which the graders use, or intend to, also for whole numbers."""
+"""Tolerances of numpy.allclose, by which the graders compare all numbers, or intend to."""
 _WHOLE = Decimal("1e-6")
 """Rounding error of whole numbers in float arithmetic: 2.9999999999999996 for 3."""
 
@@ -19,7 +19,7 @@ def same_output(printed: str, expected: str) -> bool:
     numbers.
 
     Numbers are equal within 1e-5 of the expected one plus 1e-8. If the expected one is written as a whole number, the
-    tolerance is 1e-6 ("4.0" equals "4"), because from 100,000 on the other one would be a whole unit. Leading zeros
+    tolerance is 1e-6 ("4.0" equals "4"), because from 100,000 on, 1e-5 of it would be a whole unit. Leading zeros
     count: "0011" is not 11.
     """
     if printed.strip() == expected.strip():

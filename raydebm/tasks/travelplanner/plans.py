@@ -165,8 +165,8 @@ def _values_in(text: str) -> Iterator[tuple[Any, int]]:
 
 
 def _days_in(value: Any) -> list[Mapping[str, Any]]:
-    """Day objects in a list, in the one list of an object, or under the keys "Day 1", "Day 2", ..., also of the only
-    object inside another one."""
+    """Day objects in a list, in the one list of an object, or under an object's keys "Day 1", "Day 2", ..., even if the
+    object is the only value of another one."""
     if isinstance(value, list):
         return list(filter(_is_day, value))
     if not isinstance(value, dict):

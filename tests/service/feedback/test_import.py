@@ -204,4 +204,4 @@ def test_the_command_reads_the_recipe_beside_the_records(reader, pairs, tmp_path
 
 def test_replay_shows_the_accuracy_by_outcomes(reader, pairs, raydebm):
     printed = raydebm("replay", reader(pairs).root).stdout
-    assert "accuracy of accepted answers: 90.0% (n=10) recorded, 90.0% (n=10) again" in printed
+    assert "accuracy of accepted answers: 90.0% (n=10) recorded, 90.0% (n=10) replayed" in printed

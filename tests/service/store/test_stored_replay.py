@@ -64,7 +64,7 @@ def test_nothing_changed_changes_nothing(replayed):
     printed = replayed()
     assert "3 stored decisions, decided again" in printed
     assert "changed: 0 of 3 (0.0%)" in printed
-    assert "coverage (share accepted): 100.0% recorded, 100.0% again" in printed
+    assert "coverage (share accepted): 100.0% recorded, 100.0% replayed" in printed
 
 
 def test_another_lambda_gives_another_answer(replayed):
@@ -78,7 +78,7 @@ def test_more_passes_than_were_drawn_give_an_interval(replayed):
     """The second (sigma 1) and the third (violated) would be drawn again; only the first is certain."""
     printed = replayed("max_passes=2")
     assert "would sample a pass or wave that is not recorded" in printed
-    assert "between 33.3% and 100.0% again" in printed
+    assert "between 33.3% and 100.0% replayed" in printed
     assert "changed: 0 of 3 (0.0%); 2 are unknown" in printed
 
 
@@ -91,7 +91,7 @@ def test_whether_a_decision_changes_is_null_where_a_pass_is_missing(replayed, tm
 
 def test_a_budget_keeps_the_first_candidates(replayed):
     printed = replayed("budget=1")
-    assert "candidates per decision: 1.67 recorded, 1.00 again" in printed
+    assert "candidates per decision: 1.67 recorded, 1.00 replayed" in printed
     assert "budget: at most 1 candidates" in printed
 
 
@@ -100,7 +100,7 @@ def test_accuracy_needs_labels_and_leaves_out_the_unlabeled(replayed, tmp_path):
     verdicts = {"a": "correct", "b": "unlabeled", "d": "incorrect", "e": "correct"}
     file.write_text("\n".join(json.dumps({"candidate_id": k, "verdict": v}) for k, v in verdicts.items()))
     printed = replayed("lambda=2", "--labels", file)
-    assert "accuracy of accepted answers: 50.0% (n=2) recorded, 100.0% (n=2) again" in printed
+    assert "accuracy of accepted answers: 50.0% (n=2) recorded, 100.0% (n=2) replayed" in printed
 
 
 def test_every_decision_can_be_written_to_a_file(replayed, tmp_path):
@@ -295,7 +295,7 @@ def test_a_paired_test_is_printed_with_labels(replayed, tmp_path):
     rows = [{"candidate_id": "d", "verdict": "incorrect"}, {"candidate_id": "e", "verdict": "correct"}]
     (tmp_path / "labels.jsonl").write_text("\n".join(map(json.dumps, rows)))
     printed = replayed("lambda=2", "--labels", tmp_path / "labels.jsonl")
-    assert "right answers returned, replayed minus recorded: +100.0% [+100.0%, +100.0%] of 1 problems, p 1.000" in printed
+    assert "right answers returned, replayed minus recorded: +100.0% [+100.0%, +100.0%] of 1 problems, p 1" in printed
 
 
 PAIRS = [ReplayedPair(-1, 1)] * 6 + [ReplayedPair(1, 1)] * 3 + [ReplayedPair(1, 0)]
