@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+from typing import Any
 
 import torch
 from peft import PeftModel, get_peft_model
@@ -76,15 +77,18 @@ class Timing:
     """Median CPU time of the process."""
     speedup: float
     """Median over rounds of (first variant's time / this one's) in the same round."""
+    result: Any
+    """What the variant returned in the last round."""
 
 
 def interleave(variants: Mapping[str, Callable[[], object]], *, rounds: int) -> list[Timing]:
     """Run every variant once per round, after one round of warm-up: load from outside hits all of them alike."""
     times: dict[str, list[float]] = {name: [] for name in variants}
+    results: dict[str, Any] = {}
     for round_index in range(rounds + 1):
         for name, variant in variants.items():
             started = time.process_time()
-            variant()
+            results[name] = variant()
             if round_index > 0:
                 times[name].append(time.process_time() - started)
     reference = next(iter(times.values()))
@@ -93,6 +97,7 @@ def interleave(variants: Mapping[str, Callable[[], object]], *, rounds: int) -> 
             name=name,
             seconds=statistics.median(seconds),
             speedup=statistics.median(a / b for a, b in zip(reference, seconds, strict=True)),
+            result=results[name],
         )
         for name, seconds in times.items()
     ]
