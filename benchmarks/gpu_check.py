@@ -8,6 +8,7 @@ nothing is downloaded, and neither Ray nor a run directory. Five parts, each pri
 - ``peak``: bf16 matrix products of 8,192 x 8,192, in TFLOP/s; what the others are compared with.
 - ``equality``: energies on the GPU against the CPU's in float32.
 - ``scoring``: K=5 adapters, N=32 candidates of 1,000 tokens, next to a PEFT ``set_adapter`` loop on the same weights.
+  The engine with packed texts (``scorer.model.packing``) is measured eager and compiled, with the time of compilation.
   vLLM's pooling runner is measured too where vLLM is installed (one model without adapters, times K).
 - ``training``: optimiser steps of one, two and five adapters at once, in processes and in threads, with a copy of the
   frozen weights each or one copy for all.
@@ -175,21 +176,30 @@ def scoring(place: Place, sizes: Sizes, *, peak_tflops: float) -> dict[str, Any]
     floor = 2 * layer_weights(backbone) * len(ids) * sizes.num_tokens * len(stored)
     moved = [head.to(place.device) for head in heads]
     loop = PeftLoop(model.to(place.device, place.dtype), moved, ids, batches="padded")
-    engine = MergedEngine(on(backbone, place), stored, micro_batch_tokens=32 * 1024)
-    works: dict[str, Callable[[], object]] = {
-        "raydebm": lambda: engine.energies(ids, range(len(stored))),
-        "PEFT set_adapter loop, one padded batch": loop,
-    }
-    rows = {}
-    for name, work in works.items():
+    moved_backbone, members = on(backbone, place), range(len(stored))
+    budget = 1 << (len(ids) * sizes.num_tokens - 1).bit_length()  # one row of packed texts
+    engine = MergedEngine(moved_backbone, stored, micro_batch_tokens=budget)
+
+    def rate(work: Callable[[], object]) -> dict[str, Any]:
         place.reset_peak()
         seconds = place.seconds_of(work, at_least=sizes.seconds)
-        rows[name] = {
+        return {
             "seconds": seconds,
             "candidates_per_s": len(ids) / seconds,
             "share_of_peak": floor / seconds / 1e12 / peak_tflops,
             "memory_gib": place.peak_gib(),
         }
+
+    rows: dict[str, Any] = {
+        "raydebm": rate(lambda: engine.energies(ids, members)),
+        "PEFT set_adapter loop, one padded batch": rate(loop),
+    }
+    try:
+        packed = MergedEngine(moved_backbone, stored, micro_batch_tokens=budget, packed=True)
+        for name, known in _packed_ways(packed, ids, engine.energies(ids, members)):
+            rows[name] = rate(lambda: packed.energies(ids, members)) | known
+    except Exception as error:  # noqa: BLE001  # whatever it is, the other parts are to be measured
+        rows["packed"] = f"failed: {error!r}"
     return {
         "adapters": len(stored),
         "texts": len(ids),
@@ -197,6 +207,21 @@ def scoring(place: Place, sizes: Sizes, *, peak_tflops: float) -> dict[str, Any]
         **rows,
         "vllm": _vllm(place, sizes, ids),
     }
+
+
+def _packed_ways(packed: MergedEngine, ids: Ids, padded: torch.Tensor) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Turn the engine to eager blocks, then to compiled ones: the way's name, and what is known about it."""
+    packing, members = packed.packing, range(len(padded))
+    if packing is None:
+        raise ValueError("there is no flash attention here: it needs torch 2.11 or the package flash_attn")
+    for name, rows_to_compile in (("packed, eager", float("inf")), ("packed, compiled", 0)):
+        packing.rows_to_compile = rows_to_compile
+        packed.energies(ids, members)
+        packing.is_compiled = bool(packing.timing)  # also where it is the slower way
+        if rows_to_compile == 0 and not packing.timing:
+            raise ValueError("the blocks cannot be compiled; the warning above has the reason")
+        difference = float((packed.energies(ids, members) - padded).abs().max())
+        yield name, {"attention": packing.attention, "max_difference": difference, **packing.timing}
 
 
 def _vllm(place: Place, sizes: Sizes, ids: Ids) -> dict[str, Any] | str:

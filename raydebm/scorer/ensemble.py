@@ -28,6 +28,7 @@ from raydebm.scorer.model.backbone import Backbone, Weights, load_backbone
 from raydebm.scorer.model.batching import EncodedText, TextEncoder
 from raydebm.scorer.model.head import EnergyHead, pooled
 from raydebm.scorer.model.lora import PEFT_PREFIX, low_rank_updates, merged_copy
+from raydebm.scorer.model.packing import PACKED, Packing, attention_for
 from raydebm.scorer.model.prefix import Prefixes, Reading, readings, shares_prefixes
 from raydebm.scorer.model.trunk import Trunk, lowest_adapted
 from raydebm.scorer.texts import TextEnergies
@@ -51,7 +52,20 @@ class MergedEngine:
     texts share, such as their problem, once per adapter.
     """
 
-    def __init__(self, backbone: Backbone, adapters: Sequence[StoredAdapter], *, micro_batch_tokens: int) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        adapters: Sequence[StoredAdapter],
+        *,
+        micro_batch_tokens: int,
+        packed: bool | None = None,
+    ) -> None:
+        """Merge the adapters into copies of a backbone.
+
+        Args:
+            packed: whether an encoder reads texts one after another in a row, without padding, where it can
+                (``model.packing``). None is ``PACKED`` on a GPU, and padded texts on a CPU.
+        """
         self._device = backbone.device
         self._pad_id = int(backbone.tokenizer.pad_token_id)
         self._micro_batch_tokens = micro_batch_tokens
@@ -62,6 +76,12 @@ class MergedEngine:
             updates = low_rank_updates(adapter.lora, adapter.peft_config, where=where)
             head = head_of(adapter, hidden_size=backbone.hidden_size).to(backbone.device)
             self._members.append((merged_copy(backbone.encoder, updates, where=where), head, adapter.record.pooling))
+        is_packed = PACKED and self._device.type == "cuda" if packed is None else packed
+        attention = attention_for(backbone) if is_packed else None
+        self.packing: Packing | None = None
+        if attention is not None:
+            encoders = [encoder for encoder, *_ in self._members]
+            self.packing = Packing(encoders, attention, max_tokens=micro_batch_tokens, pad_id=self._pad_id)
         adapted = (name.removeprefix(PEFT_PREFIX) for adapter in adapters for name in adapter.lora)
         self._shares_prefixes = shares_prefixes(backbone.encoder.config) and all(
             pooling != "cls" for *_, pooling in self._members
@@ -90,6 +110,12 @@ class MergedEngine:
         self, ids: Sequence[Sequence[int]], members: Sequence[int]
     ) -> Iterator[tuple[list[int], list[Tensor]]]:
         """Per reading: the indices of its texts, and the input of each adapter's head, shape (B, D), on the device."""
+        if self.packing is not None:
+            for row in self.packing.rows(ids):
+                self._trunk.forget()
+                chosen = [self._members[index] for index in members]
+                yield row.positions, [self.packing.features(each, row, pooling=pooling) for each, _, pooling in chosen]
+            return
         plan = readings(
             ids,
             max_tokens=self._micro_batch_tokens,

@@ -41,6 +41,17 @@ def test_both_ways_to_score_have_a_rate(report):
     assert all(scoring[name]["candidates_per_s"] > 0 for name in ("raydebm", "PEFT set_adapter loop, one padded batch"))
 
 
+def test_packed_texts_have_a_rate_and_the_padded_ones_energies(report):
+    eager, compiled = (report["scoring"][name] for name in ("packed, eager", "packed, compiled"))
+
+    assert eager["candidates_per_s"] > 0
+    assert compiled["candidates_per_s"] > 0
+    assert eager["max_difference"] < 0.01
+    assert compiled["max_difference"] < 0.01
+    assert "compile_s" not in eager
+    assert compiled["compile_s"] > 0
+
+
 def test_adapters_train_together(report):
     ways = [(row["adapters"], row["how"]) for row in report["training"]]
     assert ways == [
