@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 45_870,
-    "modules": 268,
-    "test lines": 35_900,
-    "benchmark lines": 2_500,
+    "source lines": 46_080,
+    "modules": 269,
+    "test lines": 36_010,
+    "benchmark lines": 2_520,
     "client lines": 410,
     "document lines outside docs/log": 5_790,
-    "tracked bytes": 15_310_000,
+    "tracked bytes": 15_330_000,
     "recipe keys": 144,
     "service arguments": 28,
     "commands": 16,
