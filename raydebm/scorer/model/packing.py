@@ -6,7 +6,7 @@ Independent of: adapters, heads, energies.
 
 transformers finds texts in a row by position ids for decoders alone. An encoder is given the texts' lengths (flash
 attention) or masks (SDPA, on a CPU), once per row for all adapters. FlexAttention would need no flash attention, but
-its masks are compiled anew for each row.
+its masks are compiled again for each row.
 
 Shapes: B texts of a row, T tokens, D hidden size.
 """
@@ -45,7 +45,8 @@ PACKED = False
 FAMILIES = frozenset({"bert", "modernbert"})
 """Encoders whose energies are compared with those of padded texts by the tests."""
 COMPILE_AFTER = 1000
-"""Full rows that the encoders read before their blocks are compiled, so that short calls do not wait for it."""
+"""Full rows that are read before blocks are compiled, so that short calls do not wait for it. A row counts once for each
+adapter."""
 MIN_ROW = 128
 """Tokens of the smallest row."""
 
@@ -67,7 +68,7 @@ AttentionInterface.register("torch_varlen", _torch_varlen)
 
 
 def attention_for(backbone: Backbone) -> str | None:
-    """transformers' name of the attention that reads packed texts where the backbone is; None if there is none."""
+    """transformers' name of the attention that reads packed texts where the backbone is; None if texts stay padded."""
     if backbone.family not in FAMILIES:
         return None
     if backbone.device.type == "cpu":
@@ -94,7 +95,7 @@ class Row:
 
 
 class Packing:
-    """How an ensemble's encoders read packed texts.
+    """Reading of packed texts by an ensemble's encoders.
 
     A row has the budget's size; fewer tokens have a half, a quarter, ... of it. Blocks are compiled one at a time and
     for the budget's size: equal blocks of all encoders share the code.
@@ -105,7 +106,7 @@ class Packing:
         for encoder in encoders:
             encoder.set_attn_implementation(attention)
         self.rows_to_compile: float = COMPILE_AFTER
-        """Full rows until the compilation."""
+        """Full rows until the compilation, counted as in ``COMPILE_AFTER``."""
         self.is_compiled = False
         """Whether full rows are read by compiled blocks: after the compilation, if they are faster."""
         self.timing: dict[str, float] = {}
