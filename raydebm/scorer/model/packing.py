@@ -45,8 +45,7 @@ PACKED = False
 FAMILIES = frozenset({"bert", "modernbert"})
 """Encoders whose energies are compared with those of padded texts by the tests."""
 COMPILE_AFTER = 1000
-"""Full rows that are read before blocks are compiled, so that short calls do not wait for it. A row counts once for each
-adapter."""
+"""Full rows that are read before blocks are compiled, so that short calls do not wait for it. Each adapter counts."""
 MIN_ROW = 128
 """Tokens of the smallest row."""
 
