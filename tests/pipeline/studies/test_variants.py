@@ -95,7 +95,8 @@ def test_trained_parameters_are_those_of_adapter_and_head(report, run):
 def test_new_candidates_of_the_run_reach_its_variants(report, run, tmp_path):
     copied = tmp_path / "run"
     shutil.copytree(run.run.root, copied)
-    other = replace(run, recipe=run.recipe.model_copy(update={"run_dir": str(copied)}))
+    changes = {"run_dir": str(copied), "variants": VARIANTS[:1]}
+    other = replace(run, recipe=run.recipe.model_copy(update=changes))
     family = make_variants(other)
     single = family.on_fewer_generators[0]
     manifest = other.run.manifest("candidates")
