@@ -5,8 +5,7 @@ Out:  rows of a fixed number of tokens, and the pooled states of their texts: th
 Independent of: adapters, heads, energies.
 
 transformers finds texts in a row by position ids for decoders alone. An encoder is given the texts' lengths (flash
-attention) or masks (SDPA, on a CPU), once per row for all adapters. FlexAttention would need no flash attention, but
-its masks are compiled again for each row.
+attention) or masks (FlexAttention; SDPA on a CPU), made once per row for all adapters.
 
 Shapes: B texts of a row, T tokens, D hidden size.
 """
@@ -76,7 +75,7 @@ def attention_for(backbone: Backbone) -> str | None:
         return None
     if is_flash_attn_2_available():
         return "flash_attention_2"
-    return "torch_varlen" if HAS_VARLEN else None
+    return "torch_varlen" if HAS_VARLEN else "flex_attention"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +152,7 @@ class Packing:
 
     def _borders(self, lengths: Tensor, *, longest: int, num_tokens: int) -> dict[str, Any]:
         """The encoders' arguments by which a text sees itself alone."""
-        if self.attention != "sdpa":
+        if self.attention in ("flash_attention_2", "torch_varlen"):
             ends = nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
             torch._dynamo.maybe_mark_dynamic(ends, 0)  # one compilation for any number of texts
             bound = 1 << (longest - 1).bit_length()  # few values, for the same reason
