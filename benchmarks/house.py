@@ -21,7 +21,7 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 46_080,
+    "source lines": 46_070,
     "modules": 269,
     "test lines": 36_010,
     "benchmark lines": 2_520,
