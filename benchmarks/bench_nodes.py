@@ -31,8 +31,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import psutil
 from aiohttp import web
-from bench_processes import cpu_seconds, parents_and_cpu, served
+from bench_processes import cpu_seconds, served
 from matplotlib.figure import Figure
 
 from raydebm.config import GenerationConfig, OpenAIGenerator, Recipe, TaskConfig
@@ -240,22 +241,15 @@ def raylets(run: RunDir) -> set[int]:
     """The nodes, by their raylet's process id, of the processes that write the run's journal now."""
     journals = Path(run.uri("candidates", "journal")).glob("*.jsonl")
     processes = {int(journal.name.split("-")[1]) for journal in journals}
-    parents = parents_and_cpu()
-    return {parents[process][0] for process in processes - {os.getpid()} if process in parents}
+    return {process.ppid() for process in psutil.process_iter() if process.pid in processes - {os.getpid()}}
 
 
 def table_of(rows: Sequence[Row]) -> str:
     """Rows in Markdown."""
     heads = (
-        "nodes (used)",
-        "endpoint's limit",
-        "candidates",
-        "per second",
-        "expected",
-        "open requests",
-        "measured for, s",
-        "cores in use",
-    )
+        "nodes (used)", "endpoint's limit", "candidates", "per second", "expected",
+        "open requests", "measured for, s", "cores in use",
+    )  # fmt: skip
     lines = [f"| {' | '.join(heads)} |", f"|{'---:|' * len(heads)}"]
     for row in rows:
         cells = (

@@ -1,32 +1,20 @@
 """CPU seconds of processes, and a server in a process of its own."""
 
 import contextlib
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+
+import psutil
 
 
 def cpu_seconds() -> float:
     """CPU seconds of this process and of all below it, also of those that have ended."""
-    table, own, total = parents_and_cpu(), os.getpid(), 0.0
-    for process in table:
-        above = process
-        while above in table and above != own:
-            above = table[above][0]
-        total += table[process][1] if above == own else 0.0
+    own, total = psutil.Process(), 0.0
+    for process in (own, *own.children(recursive=True)):
+        with contextlib.suppress(psutil.NoSuchProcess):  # it may end meanwhile
+            total += sum(process.cpu_times()[:4])  # user and system, also of children that have ended
     return total
-
-
-def parents_and_cpu() -> dict[int, tuple[int, float]]:
-    """The parent of every process of this machine, and its CPU seconds with those of its children that have ended."""
-    table, ticks_per_s = {}, os.sysconf("SC_CLK_TCK")
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # a process may end meanwhile
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            table[int(folder.name)] = int(fields[1]), sum(map(int, fields[11:15])) / ticks_per_s
-    return table
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ BUDGETS: Mapping[str, int] = {
     "source lines": 46_070,
     "modules": 269,
     "test lines": 36_010,
-    "benchmark lines": 2_520,
+    "benchmark lines": 2_500,
     "client lines": 410,
     "document lines outside docs/log": 5_790,
     "tracked bytes": 15_330_000,
