@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
@@ -17,13 +17,7 @@ from raydebm.pipeline.stages.evaluation import make_evaluation, read_evaluation
 from raydebm.pipeline.stages.pairs import make_pairs
 from raydebm.pipeline.stages.passes import forget_failed_passes, make_passes
 from raydebm.pipeline.stages.problems import make_candidates, make_labels, make_problems
-from raydebm.pipeline.stages.scores import (
-    ask_failed_again,
-    check_judges,
-    evidence_names,
-    make_baselines,
-    make_scores,
-)
+from raydebm.pipeline.stages.scores import ask_failed_again, check_judges, evidence_names, make_baselines, make_scores
 from raydebm.pipeline.writing_lock import write_lock
 from raydebm.run.fingerprints import NOT_COMPLETE, current_manifest, new_manifest, why_not_current
 from raydebm.run.stages import STAGES, Stage, StageName, stage_named
@@ -55,8 +49,11 @@ class Pipeline(StageContext):
             ConfigError: an imported stage does not match the recipe and cannot be made here, or another process is
                 writing the run directory.
         """
+        self._make(stage_named(stage).chain)
+
+    def _make(self, stages: Iterable[Stage]) -> None:
         with ExitStack() as held:
-            for each in stage_named(stage).chain:
+            for each in stages:
                 self._bring(each, held)
         # Also keep settings that no stage depends on (prices, placement), unless the recipe would make a stage stale.
         if all(self._is_kept(each) for each in STAGES):
@@ -79,8 +76,7 @@ class Pipeline(StageContext):
         Raises:
             ConfigError: the policy in force would lose a certified guarantee.
         """
-        self.make("energies")
-        self.make("scores")
+        self._make(stage_named("calibration").chain[:-1])
         with write_lock(self.run):
             if not force:
                 keep_guarantees(self, "another guarantee is asked for")

@@ -72,7 +72,7 @@ def train_several(
         for pipeline in [shared, *pipelines]:
             pipeline.forget_failed()
     shared.check_keys(judges=False)
-    for pipeline in pipelines[:1] if folds is None else pipelines:  # seeds share the scores of the first
+    for pipeline in pipelines:
         check_judges(pipeline.recipe, pipeline.run, basis=pipeline.basis("pairs"))
     shared.make("labels")
     if fold_of:
