@@ -188,7 +188,7 @@ def main() -> None:
         "replay, rule posterior": Changes(policy=learned),
         "replay, rule posterior, profile vote": Changes(policy=learned.replaced(profile="vote")),
         "replay, lambda 2, theta_sigma 0.5": Changes(values={"lambda": 2.0, "theta_sigma": 0.5}),
-        "replay, budget 8": Changes(budget=8),
+        "replay, budget 8": Changes(values={"budget": 8}),
     }.items():
         started, cpu = time.perf_counter(), time.process_time()
         tally = replayed(folder, changes)

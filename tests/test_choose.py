@@ -317,7 +317,7 @@ def test_the_service_and_its_replay_decide_by_the_kind_of_a_chat(run, chooser):
     asyncio.run(TriageService(bundle, backend, records=SimpleNamespace(put=stored.append)).triage(context))
 
     record = record_of(record_row(stored[0]))
-    again = redecide(record.recorded)
+    again = redecide(record.outcome, record.policy)
     assert record.problem.kind == "divisions"
     assert record.outcome.best.report.answer == again.best.report.answer == "#### 8"
     assert again.confidence == record.outcome.confidence

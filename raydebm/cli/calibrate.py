@@ -158,7 +158,7 @@ def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force
     from raydebm.run.directory import RunDir
     from raydebm.run.ensemble_file import holds_ensemble, read_ref
     from raydebm.run.fingerprints import why_not_current
-    from raydebm.service.feedback import Origin, outcome_sample, recertified, source_of
+    from raydebm.service.feedback import outcome_sample, recertified
     from raydebm.service.store.reader import DecisionReader
     from raydebm.tasks import task_of
 
@@ -168,17 +168,19 @@ def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force
     if not holds_ensemble(scorer):
         raise ConfigError(f"{scorer} contains no ensemble, so its decisions cannot be found")
     checkpoint = read_ref(scorer).fingerprint
-    origin = Origin(task=task_of(recipe.task), checkpoint=checkpoint, where=reported.where, by=reported.by)
-    policy = read_policy(run, recipe, origin.task)
+    task = task_of(recipe.task)
+    policy = read_policy(run, recipe, task)
     reason = why_not_current("energies", recipe, run)
     if reason is not None:
         raise ConfigError(
             f"{run.root}: the energies do not belong to this recipe: {reason}. Use the run's own recipe, or score "
             "again: run `raydebm run` with this one"
         )
-    sample = outcome_sample(DecisionReader(reported.records), origin)
+    sample = outcome_sample(
+        DecisionReader(reported.records), task, checkpoint=checkpoint, where=reported.where, by=reported.by
+    )
     fit = recertified(sample, policy, recipe.decision)
-    value = {**fit.decision_file(), "outcomes": source_of(sample)}
+    value = {**fit.decision_file(), "outcomes": sample.source}
     is_kept = fit.guarantee is not None and not fit.guarantee.certified and not force
     if not is_kept:
         _write(stated, run, fit, value)

@@ -39,16 +39,14 @@ def stored_changes(
     from raydebm.service.store.stored_replay import Changes
 
     tree = apply_overrides({}, settings or ())
-    costs, budget = tree.pop("costs", None), tree.pop("budget", None)
-    if budget is not None and not (isinstance(budget, int) and budget >= 1):
-        raise ConfigError(f"budget must be a whole number of at least 1, got {budget!r}")
+    costs = tree.pop("costs", None)
     try:
         prices = None if costs is None else CostsConfig.model_validate(costs)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         raise ConfigError(f"{'.'.join(map(str, ('costs', *fault['loc'])))}: {fault['msg']}") from error
     replacement = None if policy is None else policy_in(str(policy), remedy="give a file, or leave --policy out")
-    return Changes(policy=replacement, values=tree, budget=budget, costs=prices)
+    return Changes(policy=replacement, values=tree, costs=prices)
 
 
 @options_from(stored_changes, "changes")
@@ -194,8 +192,6 @@ def _tally_lines(tally: "ReplayTally", changes: "Changes", *, with_labels: bool)
         yield "no guarantee: the changed policy was not certified"
     if inexact := tally.counts["inexact"]:
         yield f"{inexact:,} rest on a recorded pass after feedback on a candidate that would not have been selected"
-    if changes.budget is not None:
-        yield f"budget: at most {changes.budget} candidates, each generator's first samples first"
 
 
 def _test_lines(tally: "ReplayTally") -> Iterator[str]:

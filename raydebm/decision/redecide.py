@@ -1,6 +1,6 @@
 """Repeat a recorded decision: the same candidates under another policy, budget or scorer.
 
-In:   the pool of one decision with its passes, a policy, optionally a budget or new energies.
+In:   the outcome of one decision, its policy, another policy, optionally new energies.
 Out:  the decision under these settings, and whether it is exact.
 Independent of: files, models, upstream endpoints. Nothing is sampled.
 
@@ -13,7 +13,6 @@ sampled (``waves.cut_pass``), at the ends of waves; live, a wave may also end be
 If neither changed, every pass ends where it was recorded to end.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,39 +20,13 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool, fields_of, final_decision
 from raydebm.decision.sampling.waves import cut_pass
 from raydebm.decision.stopping.settled import StopReason
-from raydebm.records import Decision, Energies, FieldBelief, Outcome, PassStop, ScoredCandidate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
-    """Record of one decision, reduced to the inputs of a new decision."""
-
-    record_id: str
-    problem_id: str
-    policy: Policy
-    """Policy of the recorded decision."""
-    decision: Decision
-    selected: str | None
-    """Candidate id of the energy minimiser."""
-    selections: tuple[str | None, ...]
-    """Energy minimiser after each pass, including passes that could not be sampled."""
-    pool: Sequence[ScoredCandidate]
-    """Candidates of all passes, in request order."""
-    stops: tuple[PassStop | None, ...] = ()
-    """Reason for the end of each pass, None for passes without waves. Empty if no pass had waves."""
-    is_rescored: bool = False
-    """Whether the energies differ from those at which the passes ended."""
-
-    def stop(self, pass_index: int) -> PassStop | None:
-        """Reason for the end of a pass. None if it was sampled at once."""
-        return self.stops[pass_index - 1] if pass_index <= len(self.stops) else None
+from raydebm.records import Decision, Energies, FieldBelief, Outcome, ScoredCandidate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redecision:
     """Decision under the new settings."""
 
-    record_id: str
     decision: Decision
     """REGENERATE if a pass, or a part of it, would be sampled that is not in the record."""
     as_it_stands: Decision
@@ -70,13 +43,8 @@ class Redecision:
     """False if a pass that was used answers feedback about another candidate than the new policy's selection, or about
     a different share of the pass."""
     reason: str
-    fields: tuple[FieldBelief, ...] = ()
+    fields: tuple[FieldBelief, ...]
     """Fields of the selected answer, if it is structured."""
-    stop_reason: str | None = None
-    """Reason for the end of the last pass (``StopReason``). None under a policy without waves, and if more of the pass
-    would be sampled."""
-    cost_usd: float | None = None
-    """US dollars for the candidates counted in ``num_candidates``. None if no cost is recorded."""
 
     @property
     def selected(self) -> str | None:
@@ -84,56 +52,43 @@ class Redecision:
         return None if self.best is None else self.best.candidate.candidate_id
 
 
-def recorded_outcome(outcome: Outcome, *, record_id: str, policy: Policy) -> Recorded:
-    """Convert an outcome of the loop to a record."""
-    return Recorded(
-        record_id=record_id,
-        problem_id=outcome.problem.problem_id,
-        policy=policy,
-        decision=outcome.decision,
-        selected=None if outcome.best is None else outcome.best.candidate.candidate_id,
-        selections=tuple(record.selected for record in outcome.passes),
-        pool=outcome.pool,
-        stops=tuple(record.stop for record in outcome.passes),
-    )
-
-
-def with_energies(recorded: Recorded, energies: Mapping[str, Energies | None]) -> Recorded:
-    """The same record with the energies of another ensemble.
+def with_energies(outcome: Outcome, energies: Mapping[str, Energies | None]) -> Outcome:
+    """The same outcome with the energies of another ensemble in its pool.
 
     Args:
         energies: energies by candidate id. None or absent: the candidate could not be scored.
     """
-    pool = [replace(scored, energies=energies.get(scored.candidate.candidate_id)) for scored in recorded.pool]
-    return replace(recorded, pool=pool, is_rescored=True)
+    pool = [replace(scored, energies=energies.get(scored.candidate.candidate_id)) for scored in outcome.pool]
+    return replace(outcome, pool=pool)
 
 
-def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | None = None) -> Redecision:
-    """Run the loop over a record. The recorded policy without a budget reproduces the recorded decision and selection.
+def redecide(
+    outcome: Outcome, recorded: Policy, policy: Policy | None = None, *, is_rescored: bool = False
+) -> Redecision:
+    """Run the loop over a record. The recorded policy reproduces the recorded decision and selection.
 
     Args:
-        recorded: a decision with its pool, as stored.
-        policy: policy to decide by. Default: the recorded policy.
-        budget: maximum number of candidates over all passes. Default: the policy's. The first pass is cut as
-            if ``num_samples`` were smaller: every generator's first sample, then every generator's second, and so on.
-            No pass is sampled once the budget is spent.
-
-    Raises:
-        ConfigError: the budget is below 1.
+        outcome: a decision with its pool, as stored.
+        recorded: its policy.
+        policy: policy to decide by. Default: the recorded policy. Under a smaller budget the first pass is cut as if
+            ``num_samples`` were smaller: every generator's first sample, then every generator's second, and so on. No
+            pass is sampled once the budget is spent.
+        is_rescored: whether the energies differ from those at which the passes ended.
     """
-    policy = recorded.policy if policy is None else policy
-    policy = policy if budget is None else policy.replaced(budget=budget)
+    policy = recorded if policy is None else policy
     pool: list[ScoredCandidate] = []
     exact, cut = True, False
-    num_recorded = max(1, len(recorded.selections))
+    num_recorded = max(1, len(outcome.passes))
     for pass_index in range(1, num_recorded + 1):
-        drawn = [scored for scored in recorded.pool if scored.candidate.pass_index == pass_index]
-        part = _sampled(drawn, pass_index, recorded=recorded, policy=policy, pool=pool)
-        cut = cut or len(part.candidates) < len(drawn)
-        pool += part.candidates
-        if part.lacking:
+        drawn = [scored for scored in outcome.pool if scored.candidate.pass_index == pass_index]
+        candidates, lacking = _sampled(
+            drawn, pass_index, outcome=outcome, recorded=recorded, policy=policy, pool=pool, is_rescored=is_rescored
+        )
+        cut = cut or len(candidates) < len(drawn)
+        pool += candidates
+        if lacking:
             decided = decide_pool(pool, passes_left=0, policy=policy)
-            decided = replace(decided, decision=Decision.REGENERATE, reason=part.lacking)
+            decided = replace(decided, decision=Decision.REGENERATE, reason=lacking)
             break
         # A last pass without candidates could not be sampled: the loop then decides from the earlier ones.
         lost = pass_index > 1 and pass_index == num_recorded and not drawn
@@ -142,12 +97,10 @@ def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | 
         if decided.decision is not Decision.REGENERATE or pass_index == num_recorded:
             break
         selected = None if decided.best is None else decided.best.candidate.candidate_id
-        exact = exact and selected == recorded.selections[pass_index - 1] and not (selected is None and cut)
-        exact = exact and policy.fresh_share == recorded.policy.fresh_share
-    costs = [scored.candidate.cost_usd for scored in pool if scored.candidate.cost_usd is not None]
+        exact = exact and selected == outcome.passes[pass_index - 1].selected and not (selected is None and cut)
+        exact = exact and policy.fresh_share == recorded.fresh_share
     is_open = decided.decision is Decision.REGENERATE
     return Redecision(
-        record_id=recorded.record_id,
         decision=decided.decision,
         as_it_stands=final_decision(decided, policy) if is_open else decided.decision,
         best=decided.best,
@@ -159,37 +112,28 @@ def redecide(recorded: Recorded, *, policy: Policy | None = None, budget: int | 
         exact=exact,
         reason=decided.reason,
         fields=fields_of(pool, decided, policy),
-        stop_reason=part.stop_reason,
-        cost_usd=math.fsum(costs) if costs else None,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Part of a recorded pass that a policy would have sampled."""
-
-    candidates: list[ScoredCandidate]
-    lacking: str = ""
-    """Description of samples that are not in the record. Empty if all are."""
-    stop_reason: str | None = None
-    """Reason for the end of the pass. None without waves, and if samples are missing."""
 
 
 def _sampled(
     drawn: list[ScoredCandidate],
     pass_index: int,
     *,
-    recorded: Recorded,
+    outcome: Outcome,
+    recorded: Policy,
     policy: Policy,
     pool: Sequence[ScoredCandidate],
-) -> _Part:
-    """Candidates of a pass that the policy would have sampled."""
-    stop = recorded.stop(pass_index)
-    if stop is not None and not recorded.is_rescored and policy == recorded.policy:
-        return _Part(drawn, stop_reason=stop.reason)
+    is_rescored: bool,
+) -> tuple[list[ScoredCandidate], str]:
+    """Candidates of a pass that the policy would have sampled, and a description of samples that are not in the record;
+    empty if all are."""
+    stop = outcome.passes[pass_index - 1].stop if outcome.passes else None
+    if stop is not None and not is_rescored and policy == recorded:
+        return drawn, ""
     left = _left(policy, pool)
     candidates = _kept(drawn, pass_index, recorded=recorded, policy=policy, left=left)
-    asks_for_more = _asks_for_more(drawn, pass_index, recorded=recorded, policy=policy)
+    num_until = sum(scored.candidate.pass_index <= pass_index for scored in outcome.pool)
+    asks_for_more = _asks_for_more(len(drawn), num_until, pass_index, recorded=recorded, policy=policy)
     # The number of further samples in a first pass is unknown.
     limits = [] if left is None else [left]
     if pass_index > 1:
@@ -207,25 +151,28 @@ def _sampled(
     # A pass that ended by a deadline or a failure has no further samples under any rule.
     is_whole = stop is None or stop.reason == StopReason.BUDGET
     if not (asks_for_more if is_whole else is_short) or stop_reason not in (None, StopReason.BUDGET):
-        return _Part(candidates, stop_reason=stop_reason)
+        return candidates, ""
     of_how_many = f" of {num_planned}" if num_planned > len(candidates) else ""
     lacking = f"more of pass {pass_index} would be sampled than the {len(candidates)}{of_how_many} that are recorded"
-    return _Part(candidates, lacking)
+    return candidates, lacking
 
 
-def _asks_for_more(drawn: Sequence[ScoredCandidate], pass_index: int, *, recorded: Recorded, policy: Policy) -> bool:
+def _asks_for_more(num_drawn: int, num_until: int, pass_index: int, *, recorded: Policy, policy: Policy) -> bool:
     """Whether the policy would request more samples than the recorded policy could have.
 
     True if its later passes are larger, or if the recorded budget ended this pass and the new budget is larger or
     absent.
+
+    Args:
+        num_drawn: candidates of the pass.
+        num_until: candidates of this and all earlier passes.
     """
-    num_until = sum(scored.candidate.pass_index <= pass_index for scored in recorded.pool)
-    if not drawn or (policy.budget is not None and policy.budget <= num_until):
+    if not num_drawn or (policy.budget is not None and policy.budget <= num_until):
         return False
-    if pass_index > 1 and policy.num_regenerate > recorded.policy.num_regenerate:
+    if pass_index > 1 and policy.num_regenerate > recorded.num_regenerate:
         return True
-    spent = recorded.policy.budget is not None and num_until >= recorded.policy.budget
-    is_full = pass_index > 1 and len(drawn) >= policy.num_regenerate
+    spent = recorded.budget is not None and num_until >= recorded.budget
+    is_full = pass_index > 1 and num_drawn >= policy.num_regenerate
     return spent and not is_full
 
 
@@ -234,11 +181,11 @@ def _left(policy: Policy, pool: Sequence[ScoredCandidate]) -> int | None:
 
 
 def _kept(
-    drawn: list[ScoredCandidate], pass_index: int, *, recorded: Recorded, policy: Policy, left: int | None
+    drawn: list[ScoredCandidate], pass_index: int, *, recorded: Policy, policy: Policy, left: int | None
 ) -> list[ScoredCandidate]:
     """Candidates of a pass that the policy would have requested within the remaining budget, in request order."""
     most = len(drawn) if left is None else left
-    if pass_index > 1 and policy.num_regenerate < recorded.policy.num_regenerate:
+    if pass_index > 1 and policy.num_regenerate < recorded.num_regenerate:
         most = min(most, policy.num_regenerate)
     if most >= len(drawn):
         return drawn

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +35,8 @@ from raydebm.decision.calibration.policy_fit import PolicyFit, fit_thresholds, w
 from raydebm.decision.calibration.walks import Walk
 from raydebm.decision.fields import UNFITTED
 from raydebm.decision.policy import Policy
-from raydebm.decision.redecide import Recorded, redecide
+from raydebm.decision.redecide import redecide
+from raydebm.decision.table import correct_of
 from raydebm.errors import ConfigError, PoolError
 from raydebm.identity import content_id
 from raydebm.pipeline.writing_lock import write_lock
@@ -185,25 +186,15 @@ def _with_fields(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """Filter of decisions and reports."""
-
-    task: Task
-    checkpoint: str | None
-    """``versions["checkpoint"]`` of decisions whose energies are comparable with the run's. Default: any."""
-    where: Filter
-    by: tuple[str, ...] | None = None
-    """Reporters that count. Default: all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeSample:
     """One labelled decision per problem, and facts about the unlabelled ones."""
 
-    origin: Origin
+    task: str
+    by: tuple[str, ...] | None
+    """Reporters that count. None for all."""
     decisions: tuple[LabelledDecision, ...]
     """Newest accepted decision of each problem."""
-    abstained: tuple[Recorded, ...]
+    abstained: tuple[DecisionRecord, ...]
     """Abstentions that a guarantee must not answer, with or without an outcome."""
     reported: int
     """Number of decisions with an outcome."""
@@ -222,17 +213,43 @@ class OutcomeSample:
         times = [decision.record.time for decision in self.decisions]
         return min(times), max(times)
 
+    @property
+    def source(self) -> dict[str, Any]:
+        """Origin of a guarantee's problems, for its ``outcomes``."""
+        first, last = self.times
+        return {
+            "decisions": len(self.decisions),
+            "since": first.isoformat(),
+            "until": last.isoformat(),
+            "by": None if self.by is None else list(self.by),
+        }
 
-def outcome_sample(reader: DecisionReader, origin: Origin) -> OutcomeSample:
-    """Read the decisions. Raises PoolError with the reason if none can be used."""
+
+def outcome_sample(
+    reader: DecisionReader, task: Task, *, checkpoint: str, where: Filter, by: tuple[str, ...] | None = None
+) -> OutcomeSample:
+    """Read the decisions. Raises PoolError with the reason if none can be used.
+
+    Args:
+        checkpoint: ``versions["checkpoint"]`` of decisions whose energies are comparable with the run's.
+        where: filter of the decisions, without a task.
+        by: reporters that count. Default: all.
+    """
 
     def is_own(record: DecisionRecord) -> bool:
-        return origin.checkpoint in (None, record.versions.get("checkpoint"))
+        return record.versions.get("checkpoint") == checkpoint
 
-    where = origin.where.model_copy(update={"task": origin.task.name})
-    labelled = list(labelled_decisions(reader, lambda _: origin.task, where=where, by=origin.by))
+    of_task = where.model_copy(update={"task": task.name})
+    labelled = list(labelled_decisions(reader, lambda _: task, where=of_task, by=by))
     if not labelled:
-        raise PoolError(_nothing_reported(reader, origin))
+        stored = reader.table(["task"], where)["task"].to_pylist()
+        others = ", ".join(sorted(set(stored) - {task.name})) or "none"
+        whose = "" if by is None else f" by {', '.join(by)}"
+        raise PoolError(
+            f"none of {stored.count(task.name)} stored decisions of {task.name!r} in {reader.root!r} has an "
+            f"outcome{whose} (other tasks there: {others}); check the folder and the filters, or report some "
+            "(POST /v1/decisions/{record_id}/outcome)"
+        )
     usable = [decision for decision in labelled if decision.fault is None]
     own = [decision for decision in usable if is_own(decision.record)]
     counted = [decision for decision in own if decision.record.outcome.decision is Decision.ACCEPT]
@@ -240,11 +257,12 @@ def outcome_sample(reader: DecisionReader, origin: Origin) -> OutcomeSample:
         (decision.problem.problem_id, decision.problem.prompt): decision
         for decision in sorted(counted, key=lambda each: each.record.time)
     }
-    refused = reader.records(where.model_copy(update={"decision": str(Decision.ABSTAIN)}))
+    refused = reader.records(of_task.model_copy(update={"decision": str(Decision.ABSTAIN)}))
     sample = OutcomeSample(
-        origin=origin,
+        task=task.name,
+        by=by,
         decisions=tuple(newest.values()),
-        abstained=tuple(record.recorded for record in refused if is_own(record)),
+        abstained=tuple(record for record in refused if is_own(record)),
         reported=len(labelled),
         contradictory=len(labelled) - len(usable),
         other_ensemble=len(usable) - len(own),
@@ -260,17 +278,6 @@ def outcome_sample(reader: DecisionReader, origin: Origin) -> OutcomeSample:
     return sample
 
 
-def _nothing_reported(reader: DecisionReader, origin: Origin) -> str:
-    stored = reader.table(["task"], origin.where.model_copy(update={"task": None}))["task"].to_pylist()
-    others = ", ".join(sorted(set(stored) - {origin.task.name})) or "none"
-    whose = "" if origin.by is None else f" by {', '.join(origin.by)}"
-    return (
-        f"none of {stored.count(origin.task.name)} stored decisions of {origin.task.name!r} in {reader.root!r} has an "
-        f"outcome{whose} (other tasks there: {others}); check the folder and the filters, or report some "
-        "(POST /v1/decisions/{record_id}/outcome)"
-    )
-
-
 def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -> PolicyFit:
     """Choose thresholds and certify the guarantee on reported outcomes.
 
@@ -282,16 +289,15 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -
             "the run's policy decides by the paper's rule, which has no confidence to certify; run `raydebm calibrate` "
             "with decision.rule: posterior first"
         )
-    if policy.posterior.task not in ("", sample.origin.task.name):
+    if policy.posterior.task not in ("", sample.task):
         raise ConfigError(
-            f"the policy was fitted for task {policy.posterior.task!r}, and these decisions are of task "
-            f"{sample.origin.task.name!r}"
+            f"the policy was fitted for task {policy.posterior.task!r}, and these decisions are of task {sample.task!r}"
         )
     fit = fit_thresholds(policy, lambda current: _walked(sample, current), config=config)
     if config.max_field_error is not None:
         fit = with_fields(fit, _reported_fields(sample, fit.policy), config)
     guaranteed = {
-        name: {**guarantee, "outcomes": source_of(sample)}
+        name: {**guarantee, "outcomes": sample.source}
         for name in ("guarantee", "field_guarantee")
         if (guarantee := getattr(fit.policy, name)) is not None
     }
@@ -306,7 +312,7 @@ def _reported_fields(sample: OutcomeSample, policy: Policy) -> FieldFit | None:
     owner, paths, confidence, right = list[int](), list[str](), list[float](), list[bool]()
     settled = 0
     for decision in sample.decisions:
-        again = redecide(decision.record.recorded, policy=policy)
+        again = redecide(decision.record.outcome, decision.record.policy, policy)
         verdicts = {} if again.best is None else decision.labels[again.best.candidate.candidate_id].fields
         fields = [each for each in again.fields if each.path in verdicts]
         if fields and all(each.is_missing or each.path in verdicts for each in again.fields):
@@ -330,69 +336,29 @@ def _reported_fields(sample: OutcomeSample, policy: Policy) -> FieldFit | None:
 
 
 def _walked(sample: OutcomeSample, policy: Policy) -> Walk:
-    """Replay every decision through the passes of one policy."""
-    steps = [_steps(each, policy) for each in sample.decisions]
-    return Walk(
-        confidence=np.array([[step.confidence for step in row] for row in steps]),
-        worth=np.array([[step.worth for step in row] for row in steps]),
-        floor=_floor(sample.abstained, policy),
-        is_unknown=np.array([[step.is_unknown for step in row] for row in steps], dtype=bool),
-    )
-
-
-def source_of(sample: OutcomeSample) -> dict[str, Any]:
-    """Origin of a guarantee's problems, for its ``outcomes``."""
-    first, last = sample.times
-    return {
-        "decisions": len(sample.decisions),
-        "since": first.isoformat(),
-        "until": last.isoformat(),
-        "by": None if sample.origin.by is None else list(sample.origin.by),
-    }
-
-
-def _worth(labels: Mapping[str, Label], scored: ScoredCandidate) -> float:
-    """1 for right, 0 for wrong, 1 minus the violation score if there is one; NaN for unknown."""
-    label = labels[scored.candidate.candidate_id]
-    if label.violation_score is not None:
-        return 1 - label.violation_score
-    return {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0}.get(label.verdict, math.nan)
-
-
-class _Step(NamedTuple):
-    """The selection after one pass."""
-
-    confidence: float
-    worth: float
-    is_unknown: bool = False
-
-
-def _steps(decision: LabelledDecision, policy: Policy) -> list[_Step]:
-    """Selection after each pass; a wrong answer after a pass that was not sampled."""
-    recorded = decision.record.recorded
-    steps: list[_Step] = []
-    for num_passes in range(1, policy.max_passes + 1):
-        again = redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes))
-        if again.decision is Decision.REGENERATE:
-            steps.append(_Step(1.0, 0.0, is_unknown=True))
-        elif again.best is None or again.confidence is None:
-            steps.append(_Step(-math.inf, 0.0))
-        else:
-            worth = _worth(decision.labels, again.best)
-            steps.append(_Step(again.confidence, 0.0 if math.isnan(worth) else worth))
-    return steps
-
-
-def _floor(abstained: Sequence[Recorded], policy: Policy) -> float:
-    """Lowest confidence above those of all abstentions after each pass, because a policy may answer after any pass.
-    Proven answers need no outcome, so abstentions that withheld one do not count."""
-    confidences = [
-        redecide(recorded, policy=policy.without_accepting().replaced(max_passes=num_passes)).confidence
-        for num_passes in range(1, policy.max_passes + 1)
-        for recorded in abstained
-    ]
-    known = [value for value in confidences if value is not None and value < 1]
-    return float(np.nextafter(max(known), math.inf)) if known else -math.inf
+    """Replay every decision through the passes of one policy. The floor is the lowest confidence above those of all
+    abstentions after each pass, because a policy may answer after any pass. Proven answers need no outcome, so
+    abstentions that withheld one do not count."""
+    shape = (len(sample.decisions), policy.max_passes)
+    confidence, worth, is_unknown = np.full(shape, -math.inf), np.zeros(shape), np.zeros(shape, dtype=bool)
+    withheld = [-math.inf]
+    for last in range(policy.max_passes):
+        until = policy.without_accepting().replaced(max_passes=last + 1)
+        for place, decision in enumerate(sample.decisions):
+            again = redecide(decision.record.outcome, decision.record.policy, until)
+            if again.decision is Decision.REGENERATE:
+                confidence[place, last], is_unknown[place, last] = 1.0, True
+            elif again.best is not None and again.confidence is not None:
+                label = decision.labels[again.best.candidate.candidate_id]
+                violation, correct = label.violation_score, np.nan_to_num(correct_of(label))
+                confidence[place, last] = again.confidence
+                worth[place, last] = correct if violation is None else 1 - violation
+        for record in sample.abstained:
+            refused = redecide(record.outcome, record.policy, until).confidence
+            if refused is not None and refused < 1:
+                withheld.append(refused)
+    floor = float(np.nextafter(max(withheld), math.inf)) if len(withheld) > 1 else -math.inf
+    return Walk(confidence=confidence, worth=worth, floor=floor, is_unknown=is_unknown)
 
 
 # ---- a run directory ------------------------------------------------------------------------------------------------

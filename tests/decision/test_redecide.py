@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
-from raydebm.decision.redecide import recorded_outcome, redecide, with_energies
+from raydebm.decision.redecide import redecide, with_energies
 from raydebm.decision.sampling.one_pass import Parts
 from raydebm.errors import GenerationError
 from raydebm.records import Decision, Energies
@@ -41,51 +41,46 @@ def loop_over(task, problem, make_candidate, make_source, make_scorer, checker):
     return run
 
 
-@pytest.fixture
-def decided(loop_over):
-    return lambda *passes, policy=POLICY: recorded_outcome(
-        loop_over(*passes, policy=policy), record_id="r", policy=policy
-    )
+def test_another_lambda_selects_another_candidate(loop_over):
+    policy = POLICY.replaced(max_passes=1)
+    recorded = loop_over([("a", "41!1", (-4.0, -4.0)), ("b", "42", (-3.5, -3.5))], policy=policy)
 
-
-def test_another_lambda_selects_another_candidate(decided):
-    recorded = decided([("a", "41!1", (-4.0, -4.0)), ("b", "42", (-3.5, -3.5))], policy=POLICY.replaced(max_passes=1))
-
-    low = redecide(recorded, policy=POLICY.replaced(max_passes=1, lambda_=0.0))
-    high = redecide(recorded, policy=POLICY.replaced(max_passes=1, lambda_=1.0))
+    low = redecide(recorded, policy, policy.replaced(lambda_=0.0))
+    high = redecide(recorded, policy)
 
     assert (low.selected, high.selected) == ("a", "b")  # -4 < -3.5, and -4 + 1 > -3.5
 
 
-def test_a_pass_that_nobody_drew_is_said_and_not_guessed(decided):
-    recorded = decided([("a", "42", UNSURE)], policy=POLICY.replaced(max_passes=1))
+def test_a_pass_that_nobody_drew_is_said_and_not_guessed(loop_over):
+    policy = POLICY.replaced(max_passes=1)
+    recorded = loop_over([("a", "42", UNSURE)], policy=policy)
 
-    again = redecide(recorded, policy=POLICY)
+    again = redecide(recorded, policy, POLICY)
 
     assert (again.decision, again.as_it_stands) == (Decision.REGENERATE, Decision.ACCEPT)
 
 
-def test_a_recorded_pass_is_left_out_where_the_policy_would_not_have_drawn_it(decided):
-    recorded = decided([("a", "42", UNSURE)], [("b", "43", SURE), ("c", "43", SURE)])
+def test_a_recorded_pass_is_left_out_where_the_policy_would_not_have_drawn_it(loop_over):
+    recorded = loop_over([("a", "42", UNSURE)], [("b", "43", SURE), ("c", "43", SURE)])
 
-    again = redecide(recorded, policy=Policy(theta_sigma=1.2, theta_abstain=1.5))
+    again = redecide(recorded, POLICY, Policy(theta_sigma=1.2, theta_abstain=1.5))
 
-    assert (recorded.selected, len(recorded.pool)) == ("a", 3)
+    assert (recorded.best.candidate.candidate_id, len(recorded.pool)) == ("a", 3)
     assert (again.selected, again.num_passes, again.num_candidates) == ("a", 1, 1)
 
 
-def test_a_pass_about_another_candidate_is_not_exact(decided):
-    recorded = decided([("a", "41!1", (-4.0, -4.0)), ("b", "42", (-3.5, -1.5))], [("c", "44", SURE)])
-    same = redecide(recorded, policy=POLICY.replaced(theta_abstain=2.0))
-    other = redecide(recorded, policy=POLICY.replaced(lambda_=9.0))
+def test_a_pass_about_another_candidate_is_not_exact(loop_over):
+    recorded = loop_over([("a", "41!1", (-4.0, -4.0)), ("b", "42", (-3.5, -1.5))], [("c", "44", SURE)])
+    same = redecide(recorded, POLICY, POLICY.replaced(theta_abstain=2.0))
+    other = redecide(recorded, POLICY, POLICY.replaced(lambda_=9.0))
 
-    assert recorded.selections[0] == "a"
+    assert recorded.passes[0].selected == "a"
     assert same.exact
     assert not other.exact
 
 
-def test_a_budget_takes_every_generators_first_sample_first(decided, make_candidate, problem, task):
-    recorded = decided([(name, "42", SURE) for name in "abcd"])
+def test_a_budget_takes_every_generators_first_sample_first(loop_over):
+    recorded = loop_over([(name, "42", SURE) for name in "abcd"])
     pool = [
         replace(scored, candidate=replace(scored.candidate, generator=generator, sample_index=sample))
         for scored, (generator, sample) in zip(recorded.pool, [("g", 0), ("g", 1), ("h", 0), ("h", 1)], strict=True)
@@ -98,69 +93,73 @@ def test_a_budget_takes_every_generators_first_sample_first(decided, make_candid
         },
     )
 
-    assert redecide(better, budget=2).selected == "c"  # of a and c, the first samples of g and h
-    assert redecide(better).selected == "b"
+    smaller = POLICY.replaced(budget=2)
+    assert redecide(better, POLICY, smaller).selected == "c"  # of a and c, the first samples of g and h
+    assert redecide(better, POLICY, is_rescored=True).selected == "b"
 
 
-def test_no_pass_is_drawn_when_the_budget_is_spent(decided):
-    recorded = decided([("a", "42", UNSURE)], [("b", "43", SURE)])
+def test_no_pass_is_drawn_when_the_budget_is_spent(loop_over):
+    recorded = loop_over([("a", "42", UNSURE)], [("b", "43", SURE)])
 
-    again = redecide(recorded, budget=1)
+    again = redecide(recorded, POLICY, POLICY.replaced(budget=1))
 
     assert (again.decision, again.num_candidates, again.num_passes) == (Decision.ACCEPT, 1, 1)
 
 
-def test_a_budget_may_end_within_a_later_pass(decided):
-    recorded = decided([("a", "42", HOPELESS)], [("b", "43", HOPELESS), ("c", "43", SURE)])
+def test_a_budget_may_end_within_a_later_pass(loop_over):
+    recorded = loop_over([("a", "42", HOPELESS)], [("b", "43", HOPELESS), ("c", "43", SURE)])
 
-    assert redecide(recorded, budget=2).num_candidates == 2
+    assert redecide(recorded, POLICY, POLICY.replaced(budget=2)).num_candidates == 2
 
 
-def test_a_larger_later_pass_than_was_sampled_is_not_known(decided):
-    recorded = decided([("a", "42!5", SURE)], [("b", "43!1", SURE), ("c", "43", SURE)])
+def test_a_larger_later_pass_than_was_sampled_is_not_known(loop_over):
+    recorded = loop_over([("a", "42!5", SURE)], [("b", "43!1", SURE), ("c", "43", SURE)])
 
-    again = redecide(recorded, policy=POLICY.replaced(num_regenerate=3))
+    again = redecide(recorded, POLICY, POLICY.replaced(num_regenerate=3))
 
     assert (again.decision, again.as_it_stands) == (Decision.REGENERATE, Decision.ACCEPT)
     assert again.reason == "more of pass 2 would be sampled than the 2 of 3 that are recorded"
 
 
-def test_what_a_larger_budget_would_have_sampled_is_not_known(decided):
+def test_what_a_larger_budget_would_have_sampled_is_not_known(loop_over):
     """A recorded budget of two was spent on the first pass, which may have been planned larger."""
-    recorded = decided([("a", "42", SURE), ("b", "42", SURE)], policy=POLICY.replaced(budget=2))
+    policy = POLICY.replaced(budget=2)
+    recorded = loop_over([("a", "42", SURE), ("b", "42", SURE)], policy=policy)
 
-    assert redecide(recorded, policy=POLICY).decision is Decision.REGENERATE
-    assert redecide(recorded, policy=POLICY.replaced(budget=3)).decision is Decision.REGENERATE
-    assert redecide(recorded, budget=2).decision is Decision.ACCEPT
-
-
-def test_a_later_pass_of_another_share_of_feedback_is_not_exact(decided):
-    recorded = decided([("a", "42!5", SURE)], [("b", "43!1", SURE), ("c", "43", SURE)])
-
-    assert not redecide(recorded, policy=POLICY.replaced(fresh_share=0.5)).exact
+    assert redecide(recorded, policy, POLICY).decision is Decision.REGENERATE
+    assert redecide(recorded, policy, POLICY.replaced(budget=3)).decision is Decision.REGENERATE
+    assert redecide(recorded, policy).decision is Decision.ACCEPT
 
 
-def test_feedback_about_a_candidate_that_was_left_out_is_not_exact(decided):
+def test_a_later_pass_of_another_share_of_feedback_is_not_exact(loop_over):
+    recorded = loop_over([("a", "42!5", SURE)], [("b", "43!1", SURE), ("c", "43", SURE)])
+
+    assert not redecide(recorded, POLICY, POLICY.replaced(fresh_share=0.5)).exact
+
+
+def test_feedback_about_a_candidate_that_was_left_out_is_not_exact(loop_over):
     """Nothing parses, so pass 3 quotes the most promising text of both passes; that may be one that was left out."""
     policy = POLICY.replaced(max_passes=3)
-    recorded = decided([("a", "?", SURE)], [("b", "?", SURE), ("c", "?", HOPELESS)], [("d", "42", SURE)], policy=policy)
+    recorded = loop_over(
+        [("a", "?", SURE)], [("b", "?", SURE), ("c", "?", HOPELESS)], [("d", "42", SURE)], policy=policy
+    )
 
-    assert redecide(recorded).exact
-    assert not redecide(recorded, policy=policy.replaced(num_regenerate=1)).exact
-
-
-def test_new_energies_change_the_selection(decided):
-    recorded = decided([("a", "42", SURE), ("b", "43", (-1.0, -1.0))])
-
-    again = redecide(with_energies(recorded, {"b": Energies(candidate_id="b", members=(0.0,))}))
-
-    assert (recorded.selected, again.selected) == ("a", "b")  # a has no energy now
+    assert redecide(recorded, policy).exact
+    assert not redecide(recorded, policy, policy.replaced(num_regenerate=1)).exact
 
 
-def test_a_pass_that_could_not_be_drawn_stays_lost(decided, down):
-    recorded = decided([("a", "42", UNSURE)], down)
+def test_new_energies_change_the_selection(loop_over):
+    recorded = loop_over([("a", "42", SURE), ("b", "43", (-1.0, -1.0))])
 
-    again = redecide(recorded)
+    rescored = with_energies(recorded, {"b": Energies(candidate_id="b", members=(0.0,))})
+
+    assert redecide(rescored, POLICY, is_rescored=True).selected == "b"  # a has no energy now
+
+
+def test_a_pass_that_could_not_be_drawn_stays_lost(loop_over, down):
+    recorded = loop_over([("a", "42", UNSURE)], down)
+
+    again = redecide(recorded, POLICY)
 
     assert (recorded.decision, again.decision, again.num_passes) == (Decision.ACCEPT, Decision.ACCEPT, 2)
 
@@ -201,7 +200,7 @@ def test_the_identical_policy_gives_the_identical_decision(loop_over, first, lat
     policy = data.draw(POLICIES)
     outcome = loop_over(*named(first, *later), policy=policy)
 
-    again = redecide(recorded_outcome(outcome, record_id="r", policy=policy))
+    again = redecide(outcome, policy)
 
     assert (again.decision, again.best) == (outcome.decision, outcome.best)
     assert again.exact
@@ -218,18 +217,18 @@ def test_an_exact_redecision_is_what_the_loop_would_have_decided(loop_over, firs
     policy = policy.replaced(num_regenerate=recorded_policy.num_regenerate)
     outcome = loop_over(*named(first, *later), policy=recorded_policy)
 
-    again = redecide(recorded_outcome(outcome, record_id="r", policy=recorded_policy), policy=policy)
+    again = redecide(outcome, recorded_policy, policy)
 
     if again.exact and again.decision is not Decision.REGENERATE:
         live = loop_over(*named(first, *later), policy=policy)
         assert (again.decision, again.best) == (live.decision, live.best)
 
 
-def test_a_decision_that_its_budget_ended_is_made_again_as_it_was(decided):
+def test_a_decision_that_its_budget_ended_is_made_again_as_it_was(loop_over):
     policy = POLICY.replaced(budget=1)
-    recorded = decided([("a", "42", UNSURE)], policy=policy)
+    recorded = loop_over([("a", "42", UNSURE)], policy=policy)
 
-    again = redecide(recorded)
+    again = redecide(recorded, policy)
 
     assert (recorded.decision, again.decision, again.exact) == (Decision.ACCEPT, Decision.ACCEPT, True)
-    assert redecide(recorded, policy=POLICY).decision is Decision.REGENERATE
+    assert redecide(recorded, policy, POLICY).decision is Decision.REGENERATE

@@ -21,7 +21,7 @@ from raydebm.decision.evidence.likelihoods import Design, independent, maximum
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.terms import representatives
 from raydebm.decision.fields import TERMS, UNFITTED, FieldEvidence, FieldModel, field_evidence, terms_of
-from raydebm.decision.guarantee.guarantee import ByThreshold, Guarantee, certify
+from raydebm.decision.guarantee.guarantee import Guarantee, certify
 from raydebm.decision.table import Bools, Floats, Ints, PoolTable, sigmoid
 from raydebm.tasks.fields import kind_of_field
 
@@ -59,15 +59,7 @@ class FieldFit:
 
     def certify(self, max_error: float, confidence: float) -> Guarantee:
         """Find the lowest threshold that guarantees the error among the fields that are not flagged."""
-        first, losses = self.losses(-math.inf)
-        return certify(
-            first,
-            losses,
-            max_error=max_error,
-            confidence=confidence,
-            binary=False,
-            by_threshold=ByThreshold(at=self.losses, thresholds=self.confidence),
-        )
+        return certify(self.losses, self.confidence, max_error=max_error, confidence=confidence, binary=False)
 
     def to_json(self) -> dict[str, Any]:
         """Predictions with their verdicts, as in ``calibration/decision.json``."""

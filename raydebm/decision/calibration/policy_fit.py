@@ -65,25 +65,24 @@ class PolicyFit:
     field_guarantee: Guarantee | None = None
     """Requested guarantee on fields."""
 
-    def to_json(self) -> dict[str, Any]:
-        """The fit without the tables of ``decision_file``."""
+    def decision_file(self) -> dict[str, Any]:
+        """Contents of ``calibration/decision.json``."""
         return {
             "policy": policy_id(self.policy),
-            "profile": self.choice.to_json(),
-            "promises": [guarantee.to_json() for guarantee in self.guarantees],
-            "guarantee": None if self.guarantee is None else self.guarantee.to_json(),
+            "profile": asdict(self.choice),
+            # Without the thresholds that were tried.
+            "promises": [
+                {name: value for name, value in asdict(row).items() if name != "table"} for row in self.guarantees
+            ],
+            "guarantee": None if self.guarantee is None else asdict(self.guarantee),
             "confidence": [None if math.isinf(value) else value for value in self.confidence.tolist()],
             "worth": self.worth.tolist(),
             "num_problems": self.num_problems,
             "floor": None if math.isinf(self.floor) else self.floor,
             **({} if self.fields is None else {"fields": self.fields.to_json()}),
-            **({} if self.field_guarantee is None else {"field_guarantee": self.field_guarantee.to_json()}),
+            **({} if self.field_guarantee is None else {"field_guarantee": asdict(self.field_guarantee)}),
+            "reliability": reliability_table(self.confidence, self.worth),
         }
-
-    def decision_file(self) -> dict[str, Any]:
-        """Contents of ``calibration/decision.json``."""
-        reliability = reliability_table(self.confidence, self.worth)
-        return {**self.to_json(), "promises": guarantee_rows(self.guarantees), "reliability": reliability}
 
     def facts(self) -> dict[str, Any]:
         """Main numbers, for display and for a manifest."""
@@ -293,7 +292,8 @@ def _with_guarantee(policy: Policy, guarantee: Guarantee) -> Policy:
 def _stated(guarantee: Guarantee) -> dict[str, Any]:
     """The guarantee in the form stored in a policy. Without a certified threshold only proven answers are returned."""
     tau = 1.0 if guarantee.tau is None else guarantee.tau
-    return {**guarantee.summary(), "tau": tau, "thresholds": guarantee.certified_thresholds}
+    facts = {name: getattr(guarantee, name) for name in ("max_error", "confidence", "certified", "problems")}
+    return {**facts, "tau": tau, "thresholds": guarantee.certified_thresholds}
 
 
 def _selected(profile: Profile, table: PoolTable, crossfit: CrossFit) -> Ints:
@@ -413,8 +413,3 @@ def reliability_table(confidence: Floats, worth: Floats, num_bins: int = 10) -> 
         for rows in np.array_split(order, num_bins)
         if len(rows)
     ]
-
-
-def guarantee_rows(guarantees: Sequence[Guarantee]) -> list[dict[str, Any]]:
-    """Table of possible guarantees, without the thresholds that were tried."""
-    return [{name: value for name, value in asdict(row).items() if name != "table"} for row in guarantees]

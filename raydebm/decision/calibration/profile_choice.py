@@ -17,8 +17,7 @@ mean difference is exact in both cases but misses the small differences of viola
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import binom
@@ -56,10 +55,6 @@ class ProfileChoice:
     """Mean worth of every profile's selections on the held-out problems."""
     tests: tuple[ProfileTest, ...]
     num_problems: int
-
-    def to_json(self) -> dict[str, Any]:
-        """The choice with its tests, as JSON values."""
-        return {**asdict(self), "worth": dict(self.worth), "tests": [asdict(test) for test in self.tests]}
 
 
 def choose_profile(worth: Mapping[Profile, Floats], *, delta: float) -> ProfileChoice:

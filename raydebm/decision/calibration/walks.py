@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from raydebm.decision.guarantee.guarantee import ByThreshold, Guarantee, certify, certify_smallest
+from raydebm.decision.guarantee.guarantee import Guarantee, certify, certify_smallest
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import Bools, Floats
 from raydebm.records import Label, Outcome, ScoredCandidate, Verdict
@@ -101,36 +101,22 @@ class GuaranteeTest:
         return self.steps[0 if self.is_free else self.accept.index(tau_accept)]
 
     def certify(self, error: float, *, confidence: float, binary: bool) -> Guarantee:
-        """Find the lowest threshold with a guarantee for this error rate."""
-        first, losses = self._labelled()
+        """Find the lowest threshold with a guarantee for this error rate.
+
+        Candidates are the labelled problems' confidences under the policy, and the highest ones of later passes.
+        """
+        own, losses = self._at(-math.inf)
+        own = own[~np.isnan(losses)]
+        thresholds = np.concatenate([own, self.steps[0].confidence.max(axis=1)]) if self.is_free else own
         return certify(
-            first,
-            losses,
-            max_error=error,
-            confidence=confidence,
-            binary=binary,
-            floor_at=self._floor_at,
-            by_threshold=self._by_threshold(first),
+            self._at, thresholds, max_error=error, confidence=confidence, binary=binary, floor_at=self._floor_at
         )
 
     def smallest(self, *, min_coverage: float, confidence: float, binary: bool) -> Guarantee:
         """Find the smallest error rate that can be guaranteed at this coverage."""
-        first, losses = self._labelled()
         return certify_smallest(
-            first, losses, min_coverage=min_coverage, confidence=confidence, binary=binary, floor_at=self._floor_at,
-            by_threshold=self._by_threshold(first),
-        )  # fmt: skip
-
-    def _labelled(self) -> tuple[Floats, Floats]:
-        """(confidence, loss) of the labelled problems at the policy's own ``tau_accept``."""
-        confidence, losses = self._at(self.accept[0])
-        labelled = ~np.isnan(losses)
-        return confidence[labelled], losses[labelled]
-
-    def _by_threshold(self, own: Floats) -> ByThreshold:
-        """Candidate thresholds: confidences under the policy, and the highest confidences of later passes."""
-        thresholds = np.concatenate([own, self.steps[0].confidence.max(axis=1)]) if self.is_free else own
-        return ByThreshold(at=self._at, thresholds=thresholds)
+            self._at, min_coverage=min_coverage, confidence=confidence, binary=binary, floor_at=self._floor_at
+        )
 
     def _floor_at(self, tau: float) -> float:
         return self.steps_at(self.tau_accept(tau)).floor

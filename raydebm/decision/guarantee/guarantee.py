@@ -27,8 +27,7 @@ answers if every problem is answered (arXiv 2606.29054).
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -51,20 +50,6 @@ AtThreshold = Callable[[float], tuple[Floats, Floats]]
 """(P,) confidences and (P,) losses of the final answers under the policy of a threshold. NaN if unlabelled."""
 FloorAt = Callable[[float], float]
 """Function of a threshold: the lowest threshold that can be tested on the samples of its policy."""
-
-
-def no_floor(tau: float) -> float:
-    """Floor that excludes no threshold."""
-    return -math.inf
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ByThreshold:
-    """Problems whose samples depend on the threshold."""
-
-    at: AtThreshold
-    thresholds: Floats
-    """Values whose quantiles are the tested thresholds. May depend on confidences and never on labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,117 +106,67 @@ class Guarantee:
         """
         return [row.tau for row in self.table if row.certified]
 
-    def to_json(self) -> dict[str, Any]:
-        """The guarantee with its table as JSON values, as in a policy file."""
-        return {**asdict(self), "table": [asdict(row) for row in self.table]}
-
-    def summary(self) -> dict[str, Any]:
-        """Fields reported with an answer."""
-        return {
-            "max_error": self.max_error,
-            "confidence": self.confidence,
-            "certified": self.certified,
-            "problems": self.problems,
-        }
-
-
-def check_guarantee(max_error: float, confidence: float) -> None:
-    """Check that a guarantee is meaningful.
-
-    Raises:
-        ConfigError: a value is not strictly between 0 and 1.
-    """
-    for name, value in (("max_error", max_error), ("confidence", confidence)):
-        if not 0 < value < 1:
-            raise ConfigError(f"{name} must be strictly between 0 and 1, got {value}")
-
 
 def certify(
-    confidence_of: Floats,
-    losses: Floats,
+    at: AtThreshold,
+    thresholds: Floats,
     *,
     max_error: float,
     confidence: float,
     binary: bool = True,
-    floor_at: FloorAt = no_floor,
-    by_threshold: ByThreshold | None = None,
+    floor_at: FloorAt = lambda tau: -math.inf,
 ) -> Guarantee:
     """Find the lowest threshold with the guarantee.
 
     Args:
-        confidence_of: confidence of each calibration problem's final answer, shape (P,). -inf without one.
-        losses: 1 for a wrong answer and 0 for a right one, or a violation score, shape (P,).
+        at: calibration problems by threshold. Losses are 1 for a wrong answer and 0 for a right one, or violation
+            scores.
+        thresholds: values whose quantiles are the tested thresholds. May depend on confidences and never on labels.
         max_error: error to guarantee (alpha), a mean loss among answered problems.
         confidence: probability with which the guarantee holds (1 - delta).
         binary: whether losses are 0 or 1.
         floor_at: floor of each threshold. Thresholds below their floor are not tested. May depend on confidences and
             never on labels.
-        by_threshold: confidences and losses by threshold, if the threshold changes the samples. The first two arguments
-            then apply to answering every problem.
 
     Raises:
-        ConfigError: ``max_error`` or ``confidence`` is not strictly between 0 and 1, there are no problems, or a value
-            is NaN.
+        ConfigError: no problem is labelled.
     """
-    check_guarantee(max_error, confidence)
-    problems = _Problems(confidence_of, losses, binary=binary, by_threshold=by_threshold)
-    thresholds, delta = confidence_of if by_threshold is None else by_threshold.thresholds, 1 - confidence
+    problems, delta = _Problems(at, binary=binary), 1 - confidence
     sequences = _sequences(thresholds, problems.starts, floor_at)
     tested = _test(sequences, problems, alpha=max_error, delta=delta)
-    best = min((row for row in tested if row.certified), key=lambda row: row.tau, default=None)
+    is_certified = any(row.certified for row in tested)
     return _guarantee(
-        best,
         tested,
-        losses,
+        problems,
         max_error=max_error,
         confidence=confidence,
-        more_problems=None if best is not None else _more_problems(tested, problems, max_error, delta, len(losses)),
-        smallest_error=_smallest_error(sequences, problems, delta),
+        more_problems=None if is_certified else _more_problems(tested, problems, max_error, delta),
+        # A sequence has a certified threshold if and only if its first one passes.
+        smallest_error=_smallest_alpha(problems, [sequence[0] for sequence in sequences], delta / len(problems.starts)),
     )
 
 
 def certify_smallest(
-    confidence_of: Floats,
-    losses: Floats,
-    *,
-    min_coverage: float,
-    confidence: float,
-    binary: bool = True,
-    floor_at: FloorAt = no_floor,
-    by_threshold: ByThreshold | None = None,
+    at: AtThreshold, *, min_coverage: float, confidence: float, binary: bool = True, floor_at: FloorAt
 ) -> Guarantee:
     """Find the smallest error that can be guaranteed at a given coverage.
 
     The threshold is the highest one that answers ``min_coverage`` of the problems. Labels choose only the error, by
-    fixed-sequence testing over a grid from large to small (see the module docstring).
+    fixed-sequence testing over a grid from large to small (see the module docstring). Arguments and errors as in
+    ``certify``.
 
     Args:
-        confidence_of: see ``certify``.
-        losses: see ``certify``.
         min_coverage: minimum share of answered problems, in (0, 1].
-        confidence: 1 - delta.
-        binary: whether losses are 0 or 1.
-        floor_at: see ``certify``.
-        by_threshold: see ``certify``.
-
-    Raises:
-        ConfigError: see ``certify``, or ``min_coverage`` is not in (0, 1].
     """
-    check_guarantee(0.5, confidence)
-    if not 0 < min_coverage <= 1:
-        raise ConfigError(f"min_coverage must be above 0 and at most 1, got {min_coverage}")
-    problems = _Problems(confidence_of, losses, binary=binary, by_threshold=by_threshold)
-    tau = float(np.sort(confidence_of)[::-1][math.ceil(round(min_coverage * len(losses), 9)) - 1])
+    problems, level = _Problems(at, binary=binary), 1 - confidence
+    place = math.ceil(round(min_coverage * len(problems.base_losses), 9)) - 1
+    tau = float(np.sort(problems.base_confidence)[::-1][place])
     is_testable = math.isfinite(tau) and tau >= floor_at(tau)
-    max_error = _smallest_alpha(problems, [tau] if is_testable else [], 1 - confidence)
-    tested = [] if max_error is None else [_row(tau, problems, alpha=max_error, level=1 - confidence)]
-    best = tested[0] if tested else None
-    highest = (ERRORS - 1) / ERRORS
+    max_error = _smallest_alpha(problems, [tau] if is_testable else [], level)
     return _guarantee(
-        best,
-        tested,
-        losses,
-        max_error=highest if max_error is None else max_error,
+        [] if max_error is None else [_row(tau, problems, alpha=max_error, level=level)],
+        problems,
+        max_error=(ERRORS - 1) / ERRORS if max_error is None else max_error,
         confidence=confidence,
         more_problems=None,
         smallest_error=max_error,
@@ -239,22 +174,22 @@ def certify_smallest(
 
 
 def _guarantee(
-    best: ThresholdTest | None,
     tested: Sequence[ThresholdTest],
-    losses: Floats,
+    problems: "_Problems",
     *,
     max_error: float,
     confidence: float,
     more_problems: int | None,
     smallest_error: float | None,
 ) -> Guarantee:
-    base_error = float(losses.mean())
+    best = min((row for row in tested if row.certified), key=lambda row: row.tau, default=None)
+    base_error = float(problems.base_losses.mean())
     return Guarantee(
         max_error=max_error,
         confidence=confidence,
         certified=best is not None,
         tau=None if best is None else best.tau,
-        problems=len(losses),
+        problems=len(problems.base_losses),
         answered=0 if best is None else best.answered,
         wrong=0 if best is None else best.wrong,
         coverage=0.0 if best is None else best.coverage,
@@ -270,19 +205,15 @@ def _guarantee(
 class _Problems:
     """P calibration problems, by threshold."""
 
-    def __init__(
-        self, confidence_of: Floats, losses: Floats, *, binary: bool, by_threshold: ByThreshold | None
-    ) -> None:
-        """Raises ConfigError if there are no problems, or a value is NaN."""
-        if len(losses) == 0:
+    def __init__(self, at: AtThreshold, *, binary: bool) -> None:
+        confidence_of, losses = at(-math.inf)
+        labelled = ~np.isnan(losses)
+        if not labelled.any():
             raise ConfigError("a guarantee needs labelled problems, got none; label some, or leave out max_error")
-        if np.isnan(confidence_of).any() or np.isnan(losses).any():
-            raise ConfigError(
-                "a guarantee needs a confidence and a label for every problem; leave unlabelled problems out"
-            )
+        self.base_confidence, self.base_losses = confidence_of[labelled], losses[labelled]
+        """Confidence and loss of the labelled problems, each answered."""
         self.starts = STARTS if binary else BOUNDED_STARTS
-        self._at = (lambda _: (confidence_of, losses)) if by_threshold is None else by_threshold.at
-        self._binary = binary
+        self._at, self._binary = at, binary
         self._losses: dict[float, Floats] = {}
         self._num_labelled: dict[float, int] = {}
 
@@ -362,11 +293,9 @@ def _row(tau: float, problems: _Problems, *, alpha: float, level: float) -> Thre
     )
 
 
-def _more_problems(
-    tested: Sequence[ThresholdTest], problems: _Problems, alpha: float, delta: float, count: int
-) -> int | None:
+def _more_problems(tested: Sequence[ThresholdTest], problems: _Problems, alpha: float, delta: float) -> int | None:
     """Number of further problems that would certify the most promising threshold, with unchanged losses."""
-    level, needed = delta / len(problems.starts), []
+    level, count, needed = delta / len(problems.starts), len(problems.base_losses), []
     for row in tested:
         if row.answered == 0 or row.wrong / row.answered >= alpha:
             continue
@@ -377,12 +306,6 @@ def _more_problems(
                 break
             factor *= 1.05
     return min(needed, default=None)
-
-
-def _smallest_error(sequences: Sequence[Sequence[float]], problems: _Problems, delta: float) -> float | None:
-    """Smallest alpha, to 1 / ERRORS, that is certified at any threshold. A sequence has a certified threshold if and
-    only if its first one passes."""
-    return _smallest_alpha(problems, [sequence[0] for sequence in sequences], delta / len(problems.starts))
 
 
 def _smallest_alpha(problems: _Problems, taus: Sequence[float], level: float) -> float | None:

@@ -22,6 +22,9 @@ from raydebm.run.directory import SCORES_FOLDER
 
 log = logging.getLogger(__name__)
 
+PolicyOf = Policy | Callable[[Problem], Policy]
+"""One policy, or the policy of each problem."""
+
 
 def make_passes(context: StageContext) -> Facts:
     """Sample the later passes of the test split under the calibrated policy."""
@@ -38,30 +41,34 @@ def outcomes_of(context: StageContext) -> list[Outcome]:
     Raises:
         PoolError: a later pass was never sampled, because another policy took the place of the calibrated one.
     """
-    recorded = Recording(context.task, recorded_candidates(context, TEST), requests_of=requests_of(context))
-    outcomes = replay(context.problems_of(TEST), recorded, policy=calibrated_policy(context))
-    if recorded.missing:
+    (outcomes,), missing = _replayed(context, TEST, [calibrated_policy(context)])
+    if missing:
         raise PoolError(
-            f"{len(recorded.missing)} requests of later passes were never sent: the policy was replaced; remove "
+            f"{len(missing)} requests of later passes were never sent: the policy was replaced; remove "
             f"{context.run.uri('passes', 'manifest.json')} and run the recipe again"
         )
     return outcomes
 
 
-def outcomes_under(
-    context: StageContext, split: str, policies: Sequence[Policy | Callable[[Problem], Policy]]
-) -> list[list[Outcome]]:
+def outcomes_under(context: StageContext, split: str, policies: Sequence[PolicyOf]) -> list[list[Outcome]]:
     """Outcomes of a split's problems under each policy, after sampling every later pass that a policy needs."""
-    problems = context.problems_of(split)
     for later in later_passes(context, split):
         score_later_pass(context, later)
     while True:
-        recorded = Recording(context.task, recorded_candidates(context, split), requests_of=requests_of(context))
-        outcomes = [replay(problems, recorded, policy=policy) for policy in policies]
-        if not recorded.missing:
+        outcomes, missing = _replayed(context, split, policies)
+        if not missing:
             _warn_of_other_feedback(context, split, [outcome for each in outcomes for outcome in each])
             return outcomes
-        _sample(context, split, recorded.missing)
+        _sample(context, split, missing)
+
+
+def _replayed(
+    context: StageContext, split: str, policies: Sequence[PolicyOf]
+) -> tuple[list[list[Outcome]], list[GenerationRequest]]:
+    """Outcomes of a split's problems under each policy, from recorded candidates, and the requests that they lack."""
+    recorded = Recording(context.task, recorded_candidates(context, split), requests_of=requests_of(context))
+    problems = context.problems_of(split)
+    return [replay(problems, recorded, policy=policy) for policy in policies], recorded.missing
 
 
 def requests_of(context: StageContext) -> RequestsOf:

@@ -29,7 +29,6 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from raydebm.decision.policy import Policy, policy_id
-from raydebm.decision.redecide import Recorded, recorded_outcome
 from raydebm.identity import content_id, text_key
 from raydebm.records import Candidate, Decision, Outcome, Problem, well_formed
 from raydebm.run.codec import Row
@@ -145,9 +144,9 @@ class DecisionRecord:
         return self.outcome.problem
 
     @property
-    def recorded(self) -> Recorded:
-        """The inputs of a new decision."""
-        return recorded_outcome(self.outcome, record_id=self.record_id, policy=self.policy)
+    def selected(self) -> str | None:
+        """Id of the selected candidate. None if nothing could be selected."""
+        return None if self.outcome.best is None else self.outcome.best.candidate.candidate_id
 
 
 def new_record_id(time: datetime) -> str:
@@ -190,7 +189,7 @@ def summary_of(record: DecisionRecord, *, outcome: Literal["right", "wrong"] | N
         title=" ".join(problem.prompt[: 4 * TITLE_CHARS].split())[:TITLE_CHARS],
         decision=final(made.decision),
         reason=made.reason,
-        selected=None if best is None else best.candidate.candidate_id,
+        selected=record.selected,
         generator=None if best is None else best.candidate.generator,
         answer=None if best is None else best.report.answer,
         confidence=made.confidence,
@@ -217,7 +216,7 @@ def record_row(record: DecisionRecord) -> Row:
     whole = {each.name: getattr(record, each.name) for each in fields(record) if each.name != "lost"}
     whole["time"], whole["policy"] = record.time.isoformat(), record.policy.to_json()
     whole["outcome"] = _OUTCOME.dump_python(replace(record.outcome, best=None))
-    whole["selected"] = summary["selected"]
+    whole["selected"] = record.selected
     return {**summary, "record_json": json.dumps(whole, ensure_ascii=False, separators=(",", ":"))}
 
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from raydebm.config import CostsConfig
 from raydebm.decision.policy import Policy
-from raydebm.decision.redecide import Recorded, Redecision, redecide, with_energies
+from raydebm.decision.redecide import Redecision, redecide, with_energies
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.evaluation.stats.significance import Comparison, compare, holm_adjusted
-from raydebm.records import Decision, Reasoning, Verdict, scored_text
+from raydebm.records import Decision, Outcome, Reasoning, Verdict, scored_text
 from raydebm.scorer.texts import TextScorer, TextToScore, energies_of_lists
 from raydebm.service.store.record import DecisionRecord
 
@@ -34,23 +34,19 @@ class Changes:
     """Replacement of the recorded policy. Default: each decision's own."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """Changed keys of ``Policy.to_json``, applied to either policy."""
-    budget: int | None = None
-    """Maximum number of candidates of a request."""
     costs: CostsConfig | None = None
     """Costs that replace ``tau_answer`` and lower ``tau_accept`` to where no further pass can pay for itself
     (``decision.costs``)."""
 
     def policy_for(self, recorded: Policy) -> Policy:
-        """The changed policy. A budget voids its guarantee, like a change of its settings. Raises ConfigError for
-        values that contradict each other or are out of range."""
+        """The changed policy. Raises ConfigError for values that contradict each other or are out of range."""
         base = recorded if self.policy is None else self.policy
         values = dict(self.values)
         if self.costs is not None:
             tau_answer = self.costs.answer_threshold
             tau_accept = max(min(base.tau_accept, self.costs.accept_limit), tau_answer)
             values = {"tau_answer": tau_answer, "tau_accept": tau_accept, **values}
-        changed = base.changed(values) if values else base
-        return changed if self.budget is None else changed.without_guarantee("the replay changed budget")
+        return base.changed(values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,27 +62,26 @@ class OtherEnsemble:
 class Replayed:
     """A replayed decision."""
 
-    task: str
-    recorded: Recorded
-    """The recorded decision, with new energies if it was rescored."""
+    record: DecisionRecord
     again: Redecision
     guaranteed: bool
-    """True if the policy of the replay has a certified guarantee that applies: unchanged, with the recorded energies
-    and budget."""
+    """True if the policy of the replay has a certified guarantee that applies: unchanged, with the recorded
+    energies."""
 
     @property
     def same_answer(self) -> bool:
         """True if the selected answers are equal, accepted or not."""
-        before, after = self.recorded.selected, self.again.selected
-        keys = {each.candidate.candidate_id: each.report.vote_key for each in self.recorded.pool}
-        key = keys.get(before or "")
-        return before == after or (key is not None and key == keys.get(after or ""))
+        before, after = self.record.outcome.best, self.again.best
+        if before is None or after is None:
+            return before is after
+        keys = before.report.vote_key, after.report.vote_key
+        return self.record.selected == self.again.selected or (keys[0] is not None and keys[0] == keys[1])
 
     @property
     def changed(self) -> bool | None:
         """True if the decision or the accepted answer differs. None if that depends on candidates that are not in the
         record."""
-        before, after = self.recorded.decision, self.again.decision
+        before, after = self.record.outcome.decision, self.again.decision
         if after is Decision.REGENERATE:
             return None
         return before is not after or (after is Decision.ACCEPT and not self.same_answer)
@@ -97,29 +92,28 @@ def replay_stored(
 ) -> Iterator[Replayed]:
     """Replay decisions in order, a few in memory at a time."""
     policies: dict[Policy, Policy] = {}
-    decisions = ((record, record.recorded) for record in records)
-    for record, recorded in decisions if ensemble is None else _rescored(records, ensemble):
-        if recorded.policy not in policies:
-            policies[recorded.policy] = changes.policy_for(recorded.policy)
-        policy = policies[recorded.policy]
+    decisions = ((record, record.outcome) for record in records)
+    for record, outcome in decisions if ensemble is None else _rescored(records, ensemble):
+        if record.policy not in policies:
+            policies[record.policy] = changes.policy_for(record.policy)
+        policy = policies[record.policy]
         is_certified = policy.guarantee is not None and bool(policy.guarantee["certified"])
         yield Replayed(
-            task=record.problem.task,
-            recorded=recorded,
-            again=redecide(recorded, policy=policy, budget=changes.budget),
+            record=record,
+            again=redecide(outcome, record.policy, policy, is_rescored=ensemble is not None),
             # The guarantee was not certified with another ensemble's confidences.
             guaranteed=is_certified and ensemble is None,
         )
 
 
-def _rescored(records: Iterable[DecisionRecord], ensemble: OtherEnsemble) -> Iterator[tuple[DecisionRecord, Recorded]]:
+def _rescored(records: Iterable[DecisionRecord], ensemble: OtherEnsemble) -> Iterator[tuple[DecisionRecord, Outcome]]:
     remaining = iter(records)
     while group := list(islice(remaining, RESCORED_AT_ONCE)):
         texts = [_texts(record, ensemble.reasoning) for record in group]
         energies = energies_of_lists(ensemble.scorer, texts)
         for record, read, scored in zip(group, texts, energies, strict=True):
             by_id = {text.candidate_id: value for text, value in zip(read, scored, strict=True)}
-            yield record, with_energies(record.recorded, by_id)
+            yield record, with_energies(record.outcome, by_id)
 
 
 def _texts(record: DecisionRecord, reasoning: Reasoning) -> list[TextToScore]:
@@ -176,15 +170,15 @@ class ReplayTally:
     def add(self, replayed: Replayed, labels: Mapping[str, Verdict]) -> None:
         """Count one decision; ``labels`` are verdicts by candidate id, of which unlabeled ones do not count. A verdict
         on the recorded selection also holds for another candidate with the same answer."""
-        recorded, again, counts = replayed.recorded, replayed.again, self.counts
-        before, after = recorded.decision is Decision.ACCEPT, again.decision is Decision.ACCEPT
-        self.moves[(recorded.decision, again.decision)] += 1
+        record, outcome, again, counts = replayed.record, replayed.record.outcome, replayed.again, self.counts
+        before, after = outcome.decision is Decision.ACCEPT, again.decision is Decision.ACCEPT
+        self.moves[(outcome.decision, again.decision)] += 1
         counts["other_answer"] += before and after and not replayed.same_answer
         counts["inexact"] += not again.exact
         counts["guaranteed"] += replayed.guaranteed
-        counts["candidates_before"] += len(recorded.pool)
+        counts["candidates_before"] += len(outcome.pool)
         counts["candidates_after"] += again.num_candidates
-        of_recorded = _WORTH.get(labels.get(recorded.selected or "", Verdict.UNLABELED))
+        of_recorded = _WORTH.get(labels.get(record.selected or "", Verdict.UNLABELED))
         of_again = _WORTH.get(labels.get(again.selected or "", Verdict.UNLABELED))
         if of_again is None and replayed.same_answer:  # another wording of the judged answer
             of_again = of_recorded
@@ -194,7 +188,7 @@ class ReplayTally:
         given = [worth for is_given, worth in ((before, of_recorded), (after, of_again)) if is_given]
         is_known = None not in given and (of_recorded, of_again) != (None, None)
         if is_known and again.decision is not Decision.REGENERATE:
-            self.pairs[replayed.task, recorded.problem_id] = ReplayedPair(
+            self.pairs[record.problem.task, record.problem.problem_id] = ReplayedPair(
                 (of_recorded or 0) if before else 0, (of_again or 0) if after else 0
             )
 
@@ -204,14 +198,14 @@ _WORTH = {Verdict.CORRECT: 1, Verdict.INCORRECT: -1}
 
 def replayed_row(replayed: Replayed) -> dict[str, Any]:
     """Line of ``raydebm replay --out``."""
-    recorded, again = replayed.recorded, replayed.again
+    record, again = replayed.record, replayed.again
     sigma = None if again.best is None or again.best.energies is None else again.best.energies.sigma
     return {
-        "record_id": recorded.record_id,
-        "task": replayed.task,
-        "problem_id": recorded.problem_id,
-        "recorded_decision": str(recorded.decision),
-        "recorded_selected": recorded.selected,
+        "record_id": record.record_id,
+        "task": record.problem.task,
+        "problem_id": record.problem.problem_id,
+        "recorded_decision": str(record.outcome.decision),
+        "recorded_selected": record.selected,
         "decision": str(again.decision),
         "as_it_stands": str(again.as_it_stands),
         "changed": replayed.changed,

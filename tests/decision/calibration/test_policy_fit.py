@@ -10,7 +10,6 @@ from raydebm.config import DecisionConfig
 from raydebm.decision.calibration.policy_fit import (
     fit_policy,
     fit_thresholds,
-    guarantee_rows,
     reliability_table,
 )
 from raydebm.decision.calibration.walks import Walk, final_step
@@ -92,11 +91,11 @@ def test_the_policy_decides_by_the_fitted_posterior(fitted):
 
 
 def test_everything_fitted_is_json(fitted):
-    value = json.loads(json.dumps(fitted.to_json(), allow_nan=False))
+    value = json.loads(json.dumps(fitted.decision_file(), allow_nan=False))
 
     assert len(value["confidence"]) == 60
     assert [row["max_error"] for row in value["promises"]] == [0.01, 0.02, 0.05, 0.1, 0.2, 0.3]
-    assert "table" not in guarantee_rows(fitted.guarantees)[0]
+    assert "table" not in value["promises"][0]
 
 
 def test_a_problem_without_a_readable_answer_is_refused_with_certainty():
@@ -105,7 +104,7 @@ def test_a_problem_without_a_readable_answer_is_refused_with_certainty():
     policy_fit = fit([*PROBLEMS[:20], unread])
 
     assert policy_fit.confidence[-1] == -math.inf
-    assert policy_fit.to_json()["confidence"][-1] is None
+    assert policy_fit.decision_file()["confidence"][-1] is None
 
 
 def test_proven_problems_alone_leave_the_prior_and_are_answered():
@@ -401,9 +400,6 @@ def test_labels_do_not_choose_the_policy_of_the_table_of_guarantees():
     confidence = two_passes(np.zeros(60)).confidence
     better = Walk(confidence=confidence, worth=np.stack([np.zeros(60), np.ones(60)], axis=1))
 
-    tables = [
-        [guarantee.to_json() for guarantee in fit_thresholds(policy, lambda _: better, config=config).guarantees]
-        for config in (asked, unasked)
-    ]
+    tables = [fit_thresholds(policy, lambda _: better, config=config).guarantees for config in (asked, unasked)]
 
     assert tables[0] == tables[1]

@@ -4,12 +4,17 @@ import random
 import numpy as np
 import pytest
 
-from raydebm.decision.guarantee.guarantee import certify, certify_smallest, check_guarantee
+from raydebm.decision.guarantee.guarantee import certify, certify_smallest
 from raydebm.errors import ConfigError
 
 
 def binomial_cdf(count, total, chance):
     return math.fsum(math.comb(total, k) * chance**k * (1 - chance) ** (total - k) for k in range(count + 1))
+
+
+def certified(confidence_of, losses, **options):
+    """Problems whose samples do not depend on the threshold."""
+    return certify(lambda tau: (confidence_of, losses), confidence_of, **{"confidence": 0.9, **options})
 
 
 def right_answers(count):
@@ -20,7 +25,7 @@ def right_answers(count):
 def test_forty_right_answers_certify_a_tenth_and_the_walk_goes_on_to_all():
     """Each start has level 0.1 / 4, and 0.9^35 = 0.02503 just fails: starts at 10 and 25 of 100 problems fail, those
     at 40 and 60 pass and walk on."""
-    guarantee = certify(*right_answers(100), max_error=0.1, confidence=0.9)
+    guarantee = certified(*right_answers(100), max_error=0.1)
 
     assert (guarantee.certified, guarantee.tau, guarantee.answered, guarantee.wrong, guarantee.coverage) == (
         True,
@@ -39,7 +44,7 @@ def test_the_walk_stops_at_the_first_threshold_that_fails():
     confidence = np.linspace(0.99, 0.01, 200)
     losses = (np.arange(200) >= 150).astype(float)
 
-    guarantee = certify(confidence, losses, max_error=0.05, confidence=0.9)
+    guarantee = certified(confidence, losses, max_error=0.05)
 
     last = min(row.answered for row in guarantee.table if not row.certified and row.answered > 100)
     assert guarantee.certified
@@ -52,14 +57,14 @@ def test_the_walk_stops_at_the_first_threshold_that_fails():
 
 def test_too_few_problems_certify_nothing_and_it_says_how_many_more_would_do():
     """36 right answers certify a tenth at level 0.025."""
-    guarantee = certify(*right_answers(30), max_error=0.1, confidence=0.9)
+    guarantee = certified(*right_answers(30), max_error=0.1)
 
     assert (guarantee.certified, guarantee.tau, guarantee.answered, guarantee.upper_bound) == (False, None, 0, None)
-    assert certify(*right_answers(30 + guarantee.more_problems), max_error=0.1, confidence=0.9).certified
+    assert certified(*right_answers(30 + guarantee.more_problems), max_error=0.1).certified
 
 
 def test_no_number_of_problems_helps_where_every_threshold_errs_too_often():
-    guarantee = certify(np.linspace(0, 1, 50), np.ones(50), max_error=0.1, confidence=0.9)
+    guarantee = certified(np.linspace(0, 1, 50), np.ones(50), max_error=0.1)
 
     assert (guarantee.certified, guarantee.more_problems, guarantee.base_error, guarantee.max_coverage) == (
         False,
@@ -74,14 +79,14 @@ def test_the_smallest_error_is_certified_and_a_thousandth_less_is_not():
     confidence = np.array([rng.random() for _ in range(300)])
     losses = np.array([float(rng.random() > value) for value in confidence])
 
-    smallest = certify(confidence, losses, max_error=0.01, confidence=0.9).smallest_error
+    smallest = certified(confidence, losses, max_error=0.01).smallest_error
 
-    assert certify(confidence, losses, max_error=smallest, confidence=0.9).certified
-    assert not certify(confidence, losses, max_error=smallest - 0.001, confidence=0.9).certified
+    assert certified(confidence, losses, max_error=smallest).certified
+    assert not certified(confidence, losses, max_error=smallest - 0.001).certified
 
 
 def test_nothing_can_be_guaranteed_without_any_answer():
-    guarantee = certify(np.full(20, -np.inf), np.ones(20), max_error=0.1, confidence=0.9)
+    guarantee = certified(np.full(20, -np.inf), np.ones(20), max_error=0.1)
 
     assert (guarantee.certified, guarantee.table, guarantee.smallest_error, guarantee.more_problems) == (
         False,
@@ -94,8 +99,8 @@ def test_nothing_can_be_guaranteed_without_any_answer():
 def test_thresholds_do_not_depend_on_labels():
     confidence, losses = right_answers(200)
 
-    tested = certify(confidence, losses, max_error=0.2, confidence=0.9).table
-    other = certify(confidence, np.arange(200) % 20 == 0, max_error=0.2, confidence=0.9).table
+    tested = certified(confidence, losses, max_error=0.2).table
+    other = certified(confidence, np.arange(200) % 20 == 0, max_error=0.2).table
 
     assert {row.tau for row in other} <= {row.tau for row in tested}
 
@@ -119,8 +124,7 @@ def naive_threshold(confidence, losses, max_error):
 
 def test_of_200_resplits_at_most_a_tenth_breaks_the_guarantee_and_the_naive_threshold_half_of_them():
     thresholds = [
-        (certify(*split, max_error=0.2, confidence=0.9).tau, naive_threshold(*split, 0.2))
-        for split in splits(200, 600, seed=1)
+        (certified(*split, max_error=0.2).tau, naive_threshold(*split, 0.2)) for split in splits(200, 600, seed=1)
     ]
 
     broken = sum(tau is not None and (1 - tau) / 2 > 0.2 for tau, _ in thresholds)
@@ -133,7 +137,7 @@ def test_of_200_resplits_at_most_a_tenth_breaks_the_guarantee_and_the_naive_thre
 def test_of_200_resplits_at_most_a_tenth_breaks_a_guaranteed_mean_violation():
     """Losses of half their size: the true mean loss at or above tau is (1 - tau) / 4."""
     taus = [
-        certify(confidence, losses / 2, max_error=0.1, confidence=0.9, binary=False).tau
+        certified(confidence, losses / 2, max_error=0.1, binary=False).tau
         for confidence, losses in splits(200, 200, seed=2)
     ]
 
@@ -142,38 +146,22 @@ def test_of_200_resplits_at_most_a_tenth_breaks_a_guaranteed_mean_violation():
 
 def test_violation_scores_are_tested_from_coverages_at_which_a_bet_can_win():
     """48 of 80 losses of 0.03 reject a mean of 0.1 at no level of 0.025, and 60 of them do."""
-    guarantee = certify(np.linspace(1, 0.01, 80), np.full(80, 0.03), max_error=0.1, confidence=0.9, binary=False)
+    guarantee = certified(np.linspace(1, 0.01, 80), np.full(80, 0.03), max_error=0.1, binary=False)
 
     assert [(row.coverage, row.certified) for row in guarantee.table][:3] == [(0.25, False), (0.5, False), (0.75, True)]
     assert (guarantee.certified, guarantee.coverage) == (True, 1.0)
 
 
-@pytest.mark.parametrize("value", [0, 1, -0.1, 1.5, math.nan])
-def test_a_guarantee_that_means_nothing_is_refused(value):
-    with pytest.raises(ConfigError, match="max_error must be strictly between 0 and 1"):
-        check_guarantee(value, 0.9)
-    with pytest.raises(ConfigError, match="confidence must be strictly between 0 and 1"):
-        check_guarantee(0.1, value)
-
-
-@pytest.mark.parametrize(
-    ("confidence", "losses", "message"),
-    [
-        ([], [], "a guarantee needs labelled problems, got none"),
-        ([0.5], [math.nan], "leave unlabelled problems out"),
-        ([math.nan], [0.0], "a confidence and a label for every problem"),
-    ],
-)
-def test_problems_that_prove_nothing_are_refused(confidence, losses, message):
-    with pytest.raises(ConfigError, match=message):
-        certify(np.array(confidence), np.array(losses), max_error=0.1, confidence=0.9)
+def test_problems_without_a_label_are_refused():
+    with pytest.raises(ConfigError, match="a guarantee needs labelled problems, got none"):
+        certified(np.array([0.5]), np.array([math.nan]), max_error=0.1)
 
 
 # ---- the smallest error at a coverage --------------------------------------------------------------------------------
 
 
-def smallest(confidence_of, losses, *, min_coverage=0.5, confidence=0.9, **options):
-    return certify_smallest(confidence_of, losses, min_coverage=min_coverage, confidence=confidence, **options)
+def smallest(confidence_of, losses, *, floor_at=lambda tau: -math.inf):
+    return certify_smallest(lambda tau: (confidence_of, losses), min_coverage=0.5, confidence=0.9, floor_at=floor_at)
 
 
 def test_the_smallest_error_spends_the_whole_level_on_one_threshold():
@@ -211,8 +199,8 @@ def test_no_threshold_below_the_floor_is_tested():
 
     floor = float(confidence[99])  # the walks end at a floor that they meet
 
-    guarantee = certify(confidence, losses, max_error=0.1, confidence=0.9, floor_at=lambda tau: floor)
+    guarantee = certified(confidence, losses, max_error=0.1, floor_at=lambda tau: floor)
 
     assert guarantee.certified
     assert guarantee.tau == min(row.tau for row in guarantee.table) == floor
-    assert certify(confidence, losses, max_error=0.1, confidence=0.9).tau < 0.8
+    assert certified(confidence, losses, max_error=0.1).tau < 0.8

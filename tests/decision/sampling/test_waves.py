@@ -12,7 +12,7 @@ from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.terms import Author, Reference
 from raydebm.decision.loop import solve
 from raydebm.decision.policy import Policy
-from raydebm.decision.redecide import recorded_outcome, redecide, with_energies
+from raydebm.decision.redecide import redecide, with_energies
 from raydebm.decision.replay import Recording, replay
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.decision.sampling.deadline import Deadline
@@ -170,14 +170,12 @@ def test_waves_go_on_where_answers_differ(run, samples):
 
 def test_with_other_energies_waves_are_judged_again(run, samples):
     """After 4 of 16 candidates nothing else can be known, whatever ended the recorded pass."""
-    policy = VOTES
-    recorded = recorded_outcome(run(Waved(samples(*["42"] * 16)), policy), record_id="r", policy=policy)
-    stopped = replace(
-        recorded, pool=[replace(each, report=replace(each.report, vote_key=None)) for each in recorded.pool]
-    )
+    outcome = run(Waved(samples(*["42"] * 16)), VOTES)
+    pool = [replace(each, report=replace(each.report, vote_key=None)) for each in outcome.pool]
+    stopped = replace(outcome, pool=pool)
 
-    assert redecide(stopped).stop_reason == "accept"
-    assert redecide(with_energies(stopped, {})).stop_reason is None
+    assert redecide(stopped, VOTES).decision is not Decision.REGENERATE
+    assert redecide(with_energies(stopped, {}), VOTES, is_rescored=True).decision is Decision.REGENERATE
 
 
 def test_what_is_in_flight_is_cancelled_once_the_others_settle_the_pass(run, samples):
@@ -348,10 +346,6 @@ def test_a_wave_takes_every_generators_first_sample_before_any_second_one():
 # ---- replaying -------------------------------------------------------------------------------------------------------
 
 
-def recorded(outcome, policy):
-    return recorded_outcome(outcome, record_id="r", policy=policy)
-
-
 def same(again, outcome):
     selected = None if outcome.best is None else outcome.best.candidate.candidate_id
     return again.exact and (again.decision, again.selected, again.num_candidates) == (
@@ -380,15 +374,15 @@ def test_a_record_decides_again_as_it_was_decided(run, make_candidate, texts, la
 
     outcome = run(Waved(items(texts, 1), items(second, 2)), policy)
 
-    assert same(redecide(recorded(outcome, policy)), outcome)
-    assert same(redecide(replace(recorded(outcome, policy), is_rescored=True)), outcome), "cut by the rule"
+    assert same(redecide(outcome, policy), outcome)
+    assert same(redecide(outcome, policy, is_rescored=True), outcome), "cut by the rule"
 
 
 @pytest.mark.parametrize("policy", [AT_ONCE, VOTES.replaced(waves=(8,))])
 def test_a_rule_that_wants_more_than_was_sampled_cannot_be_replayed(run, samples, policy):
     outcome = run(Waved(samples(*["42"] * 16)))
 
-    again = redecide(recorded(outcome, VOTES), policy=policy)
+    again = redecide(outcome, VOTES, policy)
 
     assert (again.decision, again.as_it_stands) == (Decision.REGENERATE, Decision.ACCEPT)
     assert again.reason == "more of pass 1 would be sampled than the 4 of 16 that are recorded"
@@ -397,7 +391,7 @@ def test_a_rule_that_wants_more_than_was_sampled_cannot_be_replayed(run, samples
 def test_a_budget_that_the_record_fills_is_enough(run, samples):
     outcome = run(Waved(samples(*["42"] * 16)))
 
-    again = redecide(recorded(outcome, VOTES), policy=AT_ONCE, budget=4)
+    again = redecide(outcome, VOTES, AT_ONCE.replaced(budget=4))
 
     assert (again.decision, again.num_candidates) == (Decision.ACCEPT, 4)
 
@@ -406,7 +400,7 @@ def test_a_pass_that_its_deadline_ended_had_no_more_to_give(run, samples):
     texts = [(0.0, "1"), (0.0, "2"), (0.0, "3"), (0.19, "4"), *map(str, range(5, 17))]
     outcome = run(Waved(samples(*texts)), deadline_ms=200)
 
-    assert same(redecide(recorded(outcome, VOTES)), outcome)
+    assert same(redecide(outcome, VOTES), outcome)
 
 
 def test_a_replay_lacks_only_the_wave_that_it_would_sample(task, problem, samples):

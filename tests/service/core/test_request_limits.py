@@ -233,7 +233,7 @@ def test_a_stored_decision_that_a_limit_ended_is_made_again_as_it_was(
     context = context_of(priced, **limits)
     made = run_virtually(TriageService(priced, slow).triage(context)).record
     record = record_of(record_row(made))
-    again = redecide(record.recorded)
+    again = redecide(record.outcome, record.policy)
 
     assert len(slow.asked) == 4  # without the limit there would have been a second pass
     assert record.policy == context.policy

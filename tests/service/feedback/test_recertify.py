@@ -4,6 +4,7 @@ The policy selects by votes, and its confidence is the share of the candidates t
 """
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -16,19 +17,18 @@ from raydebm.records import Problem
 from raydebm.run.directory import RunDir
 from raydebm.run.ensemble_file import fingerprint_of
 from raydebm.run.fingerprints import current_manifest, new_manifest
-from raydebm.service.feedback import Origin, outcome_sample, recertified
+from raydebm.service.feedback import outcome_sample, recertified
 from raydebm.service.store.reader import Filter
 from raydebm.tasks import get_task
 
 
-def origin(**options):
-    return Origin(**{"task": get_task("gsm8k"), "checkpoint": "own", "where": Filter(), **options})
+def sample_of(reader, **options):
+    return outcome_sample(reader, get_task("gsm8k"), checkpoint="own", where=Filter(), **options)
 
 
 def fit(reader, *, policy=POLICY, **decision):
-    sample = outcome_sample(reader, origin())
     config = DecisionConfig.model_validate({"max_error": 0.1, **decision})
-    return recertified(sample, policy, config)
+    return recertified(sample_of(reader), policy, config)
 
 
 def unanimous(count, *, wrong=(), start=0):
@@ -128,8 +128,8 @@ def test_the_calibration_keeps_the_confidence_below_which_nothing_is_guaranteed(
     """The refused request has a share of 0.8; without one there is no floor."""
     refused = record(500, 8, accepted=False)
 
-    assert fit(reader(unanimous(60))).to_json()["floor"] is None
-    assert fit(reader([(refused, None)])).to_json()["floor"] == pytest.approx(0.8, abs=1e-5)
+    assert fit(reader(unanimous(60))).floor == -math.inf
+    assert fit(reader([(refused, None)])).floor == pytest.approx(0.8, abs=1e-5)
 
 
 # ---- what is left out ----------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def test_a_problem_counts_once_by_its_newest_decision(reader):
     same = Problem(task="gsm8k", problem_id="p", prompt="What is it?")
     pairs = [(record(0, problem=same), WRONG), (record(1, problem=same), RIGHT), *unanimous(5, start=10)]
 
-    sample = outcome_sample(reader(pairs), origin())
+    sample = sample_of(reader(pairs))
 
     assert (len(sample.decisions), sample.repeated) == (6, 1)
     assert [decision.correct for decision in sample.decisions if decision.problem == same] == [True]
@@ -148,7 +148,7 @@ def test_a_problem_counts_once_by_its_newest_decision(reader):
 def test_decisions_of_another_ensemble_are_left_out(reader):
     pairs = [*unanimous(5), (record(9, checkpoint="other"), RIGHT)]
 
-    sample = outcome_sample(reader(pairs), origin())
+    sample = sample_of(reader(pairs))
 
     assert (len(sample.decisions), sample.other_ensemble) == (5, 1)
 
@@ -169,7 +169,7 @@ def test_nothing_to_learn_from_is_an_error_that_says_why(reader, pairs, options,
     stored = reader([(record(index, **given), report) for index, given, report in pairs])
 
     with pytest.raises(PoolError, match=message):
-        outcome_sample(stored, origin(**options))
+        sample_of(stored, **options)
 
 
 @pytest.mark.parametrize(

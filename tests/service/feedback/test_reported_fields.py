@@ -15,7 +15,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.errors import ConfigError
 from raydebm.records import Candidate, Energies, Problem, ScoredCandidate
-from raydebm.service.feedback import Origin, labelled_decisions, outcome_sample, recertified
+from raydebm.service.feedback import labelled_decisions, outcome_sample, recertified
 from raydebm.service.store.reader import Filter
 from raydebm.tasks.declared import DeclaredTask
 
@@ -98,8 +98,8 @@ def test_a_right_answer_settles_every_field(reported):
 
 
 def certified(reader, **decision):
-    origin = Origin(task=FORM, checkpoint="own", where=Filter())
-    return recertified(outcome_sample(reader, origin), POLICY, DecisionConfig.model_validate(decision))
+    sample = outcome_sample(reader, FORM, checkpoint="own", where=Filter())
+    return recertified(sample, POLICY, DecisionConfig.model_validate(decision))
 
 
 def test_settled_decisions_certify_the_fields(reported):
