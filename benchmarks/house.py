@@ -21,9 +21,9 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 46_070,
+    "source lines": 45_910,
     "modules": 269,
-    "test lines": 36_010,
+    "test lines": 35_990,
     "benchmark lines": 2_500,
     "client lines": 410,
     "document lines outside docs/log": 5_790,
