@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP = PYTHONWARNINGS=ignore $(BIN)/pip install --quiet --disable-pip-version-check --no-input
 PYTEST_ARGS ?=
 
-.PHONY: demo demo-real check-demo test test-all test-touched test-clients mutations damage damage-training damage-generation damage-serving damage-overload check format fuzz audit sbom docs clean
+.PHONY: demo demo-real results check-demo test test-all test-touched test-clients mutations damage damage-training damage-generation damage-serving damage-overload check format fuzz audit sbom docs clean
 
 $(VENV)/.ready: pyproject.toml client/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "raydebm needs Python 3.11 or newer; set PYTHON=/path/to/python3.11")'
@@ -29,6 +29,20 @@ LIMITS ?= task.train.limit=60 task.test.limit=40
 demo-real: $(VENV)/.ready
 	@$(BIN)/raydebm run --config configs/gsm8k_small_llms.yaml --recorded embedded:gsm8k_small_llms \
 	  $(LIMITS) run_dir=runs/demo-real
+
+# The README's table and docs/results/evidence.md, from recorded answers (RAYDEBM_DATA): the pools of FOLDS are trained and tested
+# in five folds, hours on two cores, those of LABELS are labelled alone. What is finished is not made again; minutes by pool are
+# printed. One pool: make results FOLDS=mbpp_recorded LABELS= RECIPE="task.train.limit=60"
+LABELS ?= mmlu_pro_recorded kor_bench_recorded reasoning_gym_recorded
+FOLDS ?= $(filter-out $(LABELS),$(patsubst configs/%.yaml,%,$(wildcard configs/*_recorded.yaml)))
+RUNS ?= runs/results
+RECIPE ?=
+results: $(VENV)/.ready
+	@set -e; minutes() { start=$$(date +%s); "$$@"; echo "$$pool: $$(( ($$(date +%s) - start + 30) / 60 )) min"; }; \
+	for pool in $(LABELS); do minutes $(BIN)/raydebm run --config configs/$$pool.yaml --until labels $(RECIPE) run_dir=$(RUNS)/$$pool; done; \
+	for pool in $(FOLDS); do minutes $(BIN)/raydebm seeds --config configs/$$pool.yaml --folds 5 $(RECIPE) run_dir=$(RUNS)/$$pool; done
+	@$(if $(FOLDS),$(BIN)/python benchmarks/results_table.py $(FOLDS:%=$(RUNS)/%))
+	@$(BIN)/python benchmarks/evidence.py $(LABELS:%=$(RUNS)/%) $(FOLDS:%=$(RUNS)/%)
 
 # From nothing, in an empty folder, which stays for a look when something is wrong.
 check-demo: $(VENV)/.ready

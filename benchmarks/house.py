@@ -21,12 +21,12 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 45_910,
+    "source lines": 45_980,
     "modules": 269,
-    "test lines": 35_990,
+    "test lines": 36_030,
     "benchmark lines": 2_500,
     "client lines": 410,
-    "document lines outside docs/log": 5_790,
+    "document lines outside docs/log": 5_800,
     "tracked bytes": 15_330_000,
     "recipe keys": 144,
     "service arguments": 28,

@@ -75,7 +75,8 @@ class ScorerConfig(Section):
     withheld by many endpoints, so that the candidates of a pool would not be comparable."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Type of the encoder. auto: bfloat16 on GPUs; on CPUs, training takes float32, and scoring takes bfloat16 where a
-    short probe shows this machine to be clearly faster in it (docs/performance.md). Heads and energies are float32."""
+    short probe shows this machine to be clearly faster in it and to keep the order of texts (docs/performance.md).
+    Heads and energies are float32."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Padded tokens per forward pass. A large GPU is a fifth faster with 32768 (docs/log/gpu.md)."""
 

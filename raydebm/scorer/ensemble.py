@@ -29,9 +29,10 @@ from raydebm.scorer.model.batching import EncodedText, TextEncoder
 from raydebm.scorer.model.head import EnergyHead, pooled
 from raydebm.scorer.model.lora import PEFT_PREFIX, low_rank_updates, merged_copy
 from raydebm.scorer.model.packing import PACKED, Packing, attention_for
+from raydebm.scorer.model.precision import MIN_RANK_CORRELATION
 from raydebm.scorer.model.prefix import Prefixes, Reading, readings, shares_prefixes
 from raydebm.scorer.model.trunk import Trunk, lowest_adapted
-from raydebm.scorer.texts import TextEnergies
+from raydebm.scorer.texts import TextEnergies, rank_correlation, scores_or_errors
 
 __all__ = ["EnergyEngine", "EnsembleScorer", "MergedEngine", "write_ensemble"]
 
@@ -185,6 +186,35 @@ def backbone_for(
         if (backbone.name, backbone.fingerprint) == wanted and dtype in ("auto", backbone.dtype):
             return backbone
     return load_backbone(record.backbone, weights=weights, device=device, dtype=dtype)
+
+
+def cpu_dtype_for(
+    folder: Path, weights: Weights, texts: Sequence[tuple[str, str]], *, micro_batch_tokens: int
+) -> tuple[str, float | None]:
+    """The dtype in which a CPU scores, and the rank correlation of bfloat16 with float32 if bfloat16 is the faster.
+
+    bfloat16 is chosen where the machine is faster in it (``precision.cpu_dtype``) and its mean energies rank the texts
+    as those of float32 do, with a correlation of at least ``MIN_RANK_CORRELATION``.
+
+    Args:
+        folder: checkpoint folder.
+        weights: result of ``backbone.frozen_weights``.
+        texts: (problem, candidate) texts, some of those that are to be scored.
+    """
+    record, adapters = read_ensemble(folder)
+    faster = backbone_for(record, weights=weights, device="cpu")
+    if faster.dtype == "float32":
+        return faster.dtype, None
+    exact = backbone_for(record, weights=weights, device="cpu", dtype="float32")
+    energies = [
+        scores_or_errors(
+            EnsembleScorer.of_parts(record, adapters, backbone=backbone, micro_batch_tokens=micro_batch_tokens), texts
+        )
+        for backbone in (exact, faster)
+    ]
+    correlation = rank_correlation(*energies)
+    keeps_order = correlation is not None and correlation >= MIN_RANK_CORRELATION
+    return (faster if keeps_order else exact).dtype, correlation
 
 
 def text_encoder(record: EnsembleRecord, backbone: Backbone) -> TextEncoder:

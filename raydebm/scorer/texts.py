@@ -6,7 +6,10 @@ Used by the service and the batch stages. Independent of: Ray, torch, files.
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Protocol
+
+import numpy as np
 
 from raydebm.errors import ScoringError, in_one_line, is_out_of_memory
 from raydebm.records import Energies
@@ -75,6 +78,26 @@ class TextToScore:
     candidate_id: str
     prompt: str
     text: str
+
+
+def rank_correlation(
+    first: Sequence[TextEnergies | ScoringError], second: Sequence[TextEnergies | ScoringError]
+) -> float | None:
+    """Spearman's rank correlation of the mean energies of the same texts, scored twice.
+
+    Texts that failed the first time are left out. None if another text failed the second time, or if all mean energies
+    of one time are equal.
+    """
+    from scipy.stats import rankdata  # imported here because it is slow
+
+    pairs = [(one, other) for one, other in zip(first, second, strict=True) if not isinstance(one, ScoringError)]
+    scored = [other for _, other in pairs if not isinstance(other, ScoringError)]
+    if len(scored) < len(pairs):
+        return None
+    ranks = [rankdata([fmean(text.members) for text in texts]) for texts in ([one for one, _ in pairs], scored)]
+    if min(len(np.unique(of_one)) for of_one in ranks) < 2:
+        return None
+    return float(np.corrcoef(ranks)[0, 1])
 
 
 def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[EnergyRow]:

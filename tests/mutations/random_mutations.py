@@ -20,7 +20,7 @@ from pathlib import Path
 from coverage import CoverageData
 from run import FAILED, PASSED, ROOT, Copies, Mutation, say
 
-PACKAGES = ("decision", "scorer", "pairs.py", "evaluation")
+PACKAGES = ("decision", "scorer", "evaluation")
 MAX_TESTS = 60
 OPERATORS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
@@ -106,9 +106,8 @@ class Mutations(ast.NodeVisitor):
 
 
 def every_mutation() -> Iterator[AtPlace]:
-    for name in PACKAGES:
-        path = ROOT / "raydebm" / name
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+    for package in PACKAGES:
+        for file in sorted((ROOT / "raydebm" / package).rglob("*.py")):
             yield from Mutations(file).found
 
 

@@ -10,8 +10,10 @@ from safetensors.torch import load_file, save_file
 
 from raydebm.config import PAPER_ADAPTERS
 from raydebm.errors import CheckpointError, ScoringError
+from raydebm.scorer import ensemble
 from raydebm.scorer.checkpoint import read_ensemble
-from raydebm.scorer.ensemble import EnsembleScorer, backbone_for, write_ensemble
+from raydebm.scorer.ensemble import EnsembleScorer, backbone_for, cpu_dtype_for, write_ensemble
+from raydebm.scorer.model import precision
 from raydebm.scorer.model.backbone import frozen_weights, load_backbone
 from raydebm.scorer.model.batching import TextEncoder, pad
 from raydebm.scorer.model.head import EnergyHead
@@ -210,3 +212,32 @@ def test_torch_is_given_the_free_cpus_where_the_environment_does_not_say_how_man
     EnsembleScorer.load(checkpoint, device="cpu")
 
     assert given == threads
+
+
+@pytest.fixture
+def gain(monkeypatch):
+    """Make bfloat16 so many times as fast as float32."""
+    monkeypatch.setattr(precision, "MIN_WIDTH", 32)  # that of the tiny encoder
+    monkeypatch.setattr(precision, "_chosen", {})
+    return lambda value: monkeypatch.setattr(precision, "gain_of_bfloat16", lambda encoder: value)
+
+
+def dtype_on_a_cpu(checkpoint):
+    record, _ = read_ensemble(checkpoint)
+    return cpu_dtype_for(checkpoint, frozen_weights(record.backbone), TEXTS, micro_batch_tokens=64)
+
+
+def test_a_faster_bfloat16_is_chosen_where_it_ranks_the_texts_as_float32_does(checkpoint, gain, monkeypatch):
+    gain(2.0)
+    monkeypatch.setattr(ensemble, "MIN_RANK_CORRELATION", 0.0)
+    dtype, correlation = dtype_on_a_cpu(checkpoint)
+    assert dtype == "bfloat16"
+    assert 0 < correlation <= 1
+
+    monkeypatch.setattr(ensemble, "MIN_RANK_CORRELATION", correlation + 0.001)
+    assert dtype_on_a_cpu(checkpoint) == ("float32", correlation)
+
+
+def test_a_slower_bfloat16_is_not_compared(checkpoint, gain):
+    gain(1.0)
+    assert dtype_on_a_cpu(checkpoint) == ("float32", None)

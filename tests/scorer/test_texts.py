@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from raydebm.errors import ScoringError
-from raydebm.scorer.texts import TextEnergies, TextToScore, energies_of_lists, scores_or_errors
+from raydebm.scorer.texts import TextEnergies, TextToScore, energies_of_lists, rank_correlation, scores_or_errors
 
 
 class LengthEnsemble:
@@ -84,3 +84,30 @@ def test_a_text_that_alone_needs_too_much_memory_says_what_helps():
 def test_what_no_text_can_cause_is_raised():
     with pytest.raises(RuntimeError, match="device lost"):
         scores_or_errors(Picky(bad=RuntimeError("device lost")), [("?", "a"), ("?", "bad")])
+
+
+FAILED = ScoringError("adapter 'a0' gave energy nan")
+
+
+def energies_of(*means):
+    """Energies of two adapters around each mean; None is a text that failed."""
+    return [
+        FAILED if mean is None else TextEnergies(members=(mean - 1, mean + 1), num_tokens=3, num_truncated=0)
+        for mean in means
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([1, 2, 3, 4], [10, 30, 20, 40], 0.8),  # 1 - 6 * (1 + 1) / (4 * 15)
+        ([1, None, 2, 3], [30, 99, 20, 10], -1.0),
+        ([1, 2, 3], [1, None, 3], None),
+        ([1, 2, 3], [5, 5, 5], None),
+        ([], [], None),
+    ],
+    ids=["two-neighbours-change-places", "failed-both-times-or-not", "failed-the-second-time", "one-energy", "no-text"],
+)
+def test_the_rank_correlation_of_two_scorings(first, second, expected):
+    found = rank_correlation(energies_of(*first), energies_of(*second))
+    assert found == (expected if expected is None else pytest.approx(expected))
