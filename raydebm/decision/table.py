@@ -40,8 +40,8 @@ def mean(values: Floats, groups: Ints, count: int) -> Floats:
 
 
 def ratio(top: NDArray[Any], bottom: NDArray[Any]) -> Floats:
-    """Quotients of two vectors; NaN where the divisor is 0."""
-    quotients: Floats = np.divide(top, bottom, out=np.full(len(top), math.nan), where=bottom > 0)
+    """Quotients of two arrays of one shape; NaN where the divisor is not positive."""
+    quotients: Floats = np.divide(top, bottom, out=np.full(top.shape, math.nan), where=bottom > 0)
     return quotients
 
 

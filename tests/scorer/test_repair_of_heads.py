@@ -130,7 +130,7 @@ def test_features_through_the_heads_are_the_ensembles_energies(extractor, checkp
     with torch.no_grad():
         columns = [
             head_of(adapter, hidden_size=32)(states).tolist()
-            for adapter, states in zip(extractor.adapters, extractor.states(TEXTS), strict=True)
+            for adapter, states in zip(extractor.adapters, extractor.features(TEXTS).unbind(1), strict=True)
         ]
 
     expected = [list(scored.members) for scored in EnsembleScorer.load(checkpoint, device="cpu").score(TEXTS)]
@@ -394,7 +394,6 @@ def test_the_report_of_a_repair_shows_both_scorers(balanced):
     for shown in ("| figure | before | after |", "Generators before the repair", "Generators after the repair"):
         assert shown in text
     assert "| strong |" in text
-    assert page.count("<svg") == 1
     assert "raydebm repair" in page
     assert json.loads(json.dumps(balanced.to_json()))["repair"]["cells"]["strong"][0] > 0
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from raydebm.decision.table import PoolTable
 from raydebm.errors import ScoringError
-from raydebm.evaluation.confounding.screen import Screen, screen, values_of_paper_rule
+from raydebm.evaluation.confounding.screen import Screen, screen
 from raydebm.evaluation.confounding.style import STYLES, code_only, explanation_only, without
 from raydebm.evaluation.stats.effects import standardized_logistic
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
@@ -87,7 +87,7 @@ def style_ablation(
                 num_changed=changes[name],
                 num_failed=len(texts[name]) - len(own),
                 screen=rescreened,
-                paper_by_original=within.proportion(values_of_paper_rule(by_original, lambda_)),
+                paper_by_original=within.proportion(by_original.correct_at(by_original.select(lambda_))),
             )
         )
     return tuple(rows)

@@ -55,10 +55,9 @@ class FeatureExtractor:
         self._engine = MergedEngine(self.backbone, self.adapters, micro_batch_tokens=micro_batch_tokens)
         self._known: dict[bytes, Tensor] = {}
 
-    def states(self, texts: Sequence[tuple[str, str]]) -> list[Tensor]:
-        """Inputs of each adapter's head, in the checkpoint's order: shape (N, D) each, float32, on the CPU, for N >= 1
-        texts in order."""
-        return list(self._of_texts(texts).unbind(1))
+    def features(self, texts: Sequence[tuple[str, str]]) -> Tensor:
+        """Inputs of each adapter's head, shape (N, K, D), float32, on the CPU, for N >= 1 texts in order."""
+        return self.of_ids([text.ids for text in self._encoder(texts)])
 
     def has(self, texts: Sequence[tuple[str, str]]) -> list[bool]:
         """Whether the features of each text are cached, in order."""
@@ -66,7 +65,7 @@ class FeatureExtractor:
 
     def joined(self, texts: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
         """Features of all adapters side by side, shape (N, K * D)."""
-        joined: NDArray[np.float32] = self._of_texts(texts).flatten(1).numpy()
+        joined: NDArray[np.float32] = self.features(texts).flatten(1).numpy()
         return joined
 
     def scorer(self, folder: str | Path) -> EnsembleScorer:
@@ -81,11 +80,8 @@ class FeatureExtractor:
         heads = [head_of(adapter, hidden_size=self.backbone.hidden_size) for adapter in adapters]
         return EnsembleScorer(record=record, encoder=self._encoder, engine=_HeadsEngine(self, heads))
 
-    def _of_texts(self, texts: Sequence[tuple[str, str]]) -> Tensor:
-        return self.of_ids([text.ids for text in self._encoder(texts)])
-
     def of_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
-        """Features of token ids, shape (N, K, D), float32, on the CPU, for N >= 1 texts in order."""
+        """``features`` of token ids."""
         by_key = {_key(text): text for text in ids}
         missing = {key: text for key, text in by_key.items() if key not in self._known}
         if missing:
@@ -168,7 +164,6 @@ class HeadResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairResult:
     folder: Path
-    record: EnsembleRecord
     cells: Sizes
     left_out: Sizes
     heads: tuple[HeadResult, ...]
@@ -212,10 +207,10 @@ def repair_heads(
             f"answers each; left out: {_in_words(left_out)}"
         )
     check = [example for example in validation if example.generator in generators]
-    states = extractor.states([(example.prompt, example.text) for example in (*fit, *check)])
+    features_NKD = extractor.features([(example.prompt, example.text) for example in (*fit, *check)])
     heads: list[HeadResult] = []
     shutil.rmtree(out, ignore_errors=True)
-    for adapter, states_ND in zip(extractor.adapters, states, strict=True):
+    for adapter, states_ND in zip(extractor.adapters, features_NKD.unbind(1), strict=True):
         head, fitted = _refit(adapter.record.adapter.name, states_ND, fit, check, settings)
         heads.append(fitted)
         # The head is stored as trained by its own loss, without rescaling.
@@ -228,15 +223,15 @@ def repair_heads(
             lora=adapter.lora,
             head=head.state_dict(),
         )
-    cells = cell_sizes(fit)
-    return RepairResult(
+    result = RepairResult(
         folder=out,
-        record=_gather(out, extractor, settings=settings, cells=cells, left_out=left_out, heads=heads),
-        cells=cells,
+        cells=cell_sizes(fit),
         left_out=left_out,
         heads=tuple(heads),
         trainable_share=_trainable_share(extractor),
     )
+    _write_ensemble(result, extractor, settings)
+    return result
 
 
 def balanced_cells(
@@ -348,38 +343,30 @@ class _Objective:
         return (softplus(energies * self.signs[rows]) * self.weights[rows]).sum()
 
 
-def _gather(
-    out: Path,
-    extractor: FeatureExtractor,
-    *,
-    settings: RepairSettings,
-    cells: Sizes,
-    left_out: Sizes,
-    heads: Sequence[HeadResult],
-) -> EnsembleRecord:
+def _write_ensemble(result: RepairResult, extractor: FeatureExtractor, settings: RepairSettings) -> None:
+    """Write the record of the repaired adapters, and a section of their card."""
     facts = {
         "settings": asdict(settings),
-        "cells": {name: list(size) for name, size in cells.items()},
-        "left_out": {name: list(size) for name, size in left_out.items()},
-        "heads": [asdict(head) for head in heads],
+        "cells": {name: list(size) for name, size in result.cells.items()},
+        "left_out": {name: list(size) for name, size in result.left_out.items()},
+        "heads": [asdict(head) for head in result.heads],
     }
-    folders = {name: out / name for name in extractor.record.adapters}
-    record = write_ensemble(out, folders, dict(extractor.record.meta) | {"repair": facts})
+    folders = {name: result.folder / name for name in extractor.record.adapters}
+    write_ensemble(result.folder, folders, dict(extractor.record.meta) | {"repair": facts})
     losses = ", ".join(
         f"{head.adapter} {head.train_loss:.4f} / "
         + ("-" if head.validation_loss is None else f"{head.validation_loss:.4f}")
-        for head in heads
+        for head in result.heads
     )
     section = (
         "\n## Repair\n\n"
         "The energy heads were trained again on data in which every (generator, label) group weighs the same; adapters "
         "and backbone are as before. The table above describes the training before the repair.\n\n"
-        f"Groups: {_in_words(cells)}. Left out: {_in_words(left_out)}. "
+        f"Groups: {_in_words(result.cells)}. Left out: {_in_words(result.left_out)}. "
         f"Balanced loss (train / validation, nats): {losses}.\n"
     )
-    card = out / CARD_FILE
+    card = result.folder / CARD_FILE
     card.write_text(card.read_text(encoding="utf-8") + section, encoding="utf-8")
-    return record
 
 
 def _trainable_share(extractor: FeatureExtractor) -> float:

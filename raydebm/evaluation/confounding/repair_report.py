@@ -32,7 +32,6 @@ class RepairReport:
 
     def to_json(self) -> dict[str, Any]:
         facts = dataclasses.asdict(self.result) | {"folder": str(self.result.folder)}
-        del facts["record"]
         screens = {
             name: dataclasses.asdict(screened) | {"warnings": list(screened.warnings())}
             for name, screened in (("before", self.before), ("after", self.after))
@@ -66,7 +65,7 @@ class RepairReport:
 
     def document(self, provenance: Mapping[str, str] | None = None) -> ReportDocument:
         title = f"Repair: {self.task}" if self.task else "Repair"
-        return document(title, self.summary(), self.tables(), {"before": self.before, "after": self.after}, provenance)
+        return document(title, self.summary(), self.tables(), provenance)
 
 
 def repair_texts(pools: PoolTable) -> list["RepairText"]:

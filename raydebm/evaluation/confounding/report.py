@@ -17,17 +17,14 @@ from raydebm.evaluation.confounding.swap import SwapResult
 from raydebm.evaluation.report.document import (
     Chapter,
     ReportDocument,
-    ReportFigure,
     Table,
     decimal,
     number,
     percent,
     points,
-    report_figure,
     table_of,
     with_interval,
 )
-from raydebm.evaluation.report.figures import pick_figure
 from raydebm.evaluation.selectors import PAPER_RULE, best_generator_of
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.identity import seed_for
@@ -84,22 +81,14 @@ class ConfoundingReport:
 
     def document(self, provenance: Mapping[str, str] | None = None) -> ReportDocument:
         title = f"Confounding: {self.task}" if self.task else "Confounding"
-        return document(title, self.summary(), self.tables(), {"picked": self.screen}, provenance)
+        return document(title, self.summary(), self.tables(), provenance)
 
 
-def document(
-    title: str,
-    summary: str,
-    tables: Sequence[Table],
-    screens: Mapping[str, Screen],
-    provenance: Mapping[str, str] | None,
-) -> ReportDocument:
-    """Page with the picks of the given screens, by scorer."""
-    figures = tuple(figure for figure in (_pick_figure(screens),) if figure is not None)
+def document(title: str, summary: str, tables: Sequence[Table], provenance: Mapping[str, str] | None) -> ReportDocument:
     return ReportDocument(
         title=title,
         summary=(summary,),
-        chapters=(Chapter(title="Figures", figures=figures), Chapter(title="Tables", tables=tuple(tables))),
+        chapters=(Chapter(title="Tables", tables=tuple(tables)),),
         provenance=provenance or {},
     )
 
@@ -299,27 +288,3 @@ def _swap_table(result: SwapResult) -> Table:
             "change in mu": lambda row: number(row.change),
         },
     )
-
-
-# ---- figures ---------------------------------------------------------------------------------------------------------
-
-
-def _pick_figure(screens: Mapping[str, Screen]) -> ReportFigure | None:
-    """Picks of each scorer and the share of correct answers. None if nothing was picked."""
-    shares = {
-        name: {row.generator: row.pick_share.value for row in screen.generators if row.pick_share.value is not None}
-        for name, screen in screens.items()
-    }
-    correct = {
-        row.generator: row.correct_share.value
-        for screen in screens.values()
-        for row in screen.generators
-        if row.correct_share.value is not None
-    }
-    if not correct or not any(shares.values()):
-        return None
-    caption = (
-        "Whose candidates are picked, and each generator's share of the correct candidates (means over problems). "
-        "Bars of one length: correctness explains the picks. A long bar of picks above a short grey one: a favourite."
-    )
-    return report_figure(pick_figure(shares, share_of_correct=correct), "Picks by generator", caption)

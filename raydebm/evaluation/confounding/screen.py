@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.decision.table import Bools, PoolTable
-from raydebm.evaluation.selectors import BEST_GENERATOR, PAPER_RULE, best_generator_of, standard_selectors, values_of
+from raydebm.decision.table import Bools, PoolTable, ratio
+from raydebm.evaluation.selectors import BEST_GENERATOR, PAPER_RULE, best_generator_of
 from raydebm.evaluation.stats.effects import generator_effects
 from raydebm.evaluation.stats.intervals import (
     NOTHING,
@@ -159,8 +159,12 @@ def screen(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, best_gener
     gaps = [np.subtract(*(table.means(centred, _rows(table, index, label)) for label in (0, 1))) for index in places]
     within = [_within_auroc(table, centred, index) for index in places]
     gap, auroc = (mean_of_known(np.stack([np.full(len(spread), math.nan), *each])) for each in (gaps, within))
-    relative = np.divide(spread, gap, where=gap > 0, out=np.full_like(gap, math.nan))
-    values = _selector_values(pools, lambda_, best_generator)
+    relative = ratio(spread, gap)
+    values = {"random": pools.by_chance(), "oracle": np.where(pools.labelled, pools.any(pools.correct == 1), math.nan)}
+    if pools.num_members:
+        values = {PAPER_RULE: pools.correct_at(pools.select(lambda_)), **values}
+    if best_generator is not None and len(pools.authors) > 1:
+        values[BEST_GENERATOR] = pools.by_chance(pools.is_by(best_generator))
     rivals = {PAPER_RULE, BEST_GENERATOR} <= values.keys()
     return Screen(
         num_problems=pools.num_pools,
@@ -209,12 +213,12 @@ def _row(table: CandidateTable, index: int, picks: Floats, within: Floats, boots
     own, right, good, bad = table.generator == index, table.correct == 1, _rows(table, index, 1), _rows(table, index, 0)
     num_own, num_good, num_bad, num_right = (table.sums(1.0, rows) for rows in (own, good, bad, right))
     known = ~np.isnan(picks) & (num_right > 0) & (num_own > 0)
-    share = np.where(known, num_good / np.maximum(num_right, 1), math.nan)
+    share = np.where(known, ratio(num_good, num_right), math.nan)
     picked = np.where(known, (picks == index).astype(float), math.nan)
     return AuthorRow(
         generator=table.generators[index],
         num_candidates=int(own.sum()),
-        accuracy=bootstrap.proportion(np.where(num_own > 0, num_good / np.maximum(num_own, 1), math.nan)),
+        accuracy=bootstrap.proportion(ratio(num_good, num_own)),
         correct_share=bootstrap.proportion(share),
         pick_share=bootstrap.proportion(picked),
         excess=bootstrap.mean(picked - share),
@@ -254,19 +258,4 @@ def _identity_share(table: CandidateTable, bootstrap: Bootstrap) -> Estimate:
         top, bottom = (weighted_sums(table.weights, table.sums(values, rows)) for values in (table.offset, 1.0))
         between += np.divide(top**2, bottom, where=bottom > 0, out=np.zeros_like(top))
     whole = weighted_sums(table.weights, squares)
-    share = np.divide(between, whole, where=whole > 0, out=np.full_like(whole, math.nan))
-    return bootstrap.of_samples(share, int(shared.sum()))
-
-
-def _selector_values(pools: PoolTable, lambda_: float, best_generator: str | None) -> dict[str, Floats]:
-    selectors = {
-        selector.name: selector
-        for selector in standard_selectors(pools, lambda_=lambda_, best_generator=best_generator)
-    }
-    names = [name for name in (PAPER_RULE, "random", "oracle", BEST_GENERATOR) if name in selectors]
-    return {name: values_of(selectors[name], pools).correct for name in names}
-
-
-def values_of_paper_rule(pools: PoolTable, lambda_: float) -> Floats:
-    """Whether the selection by energy is correct, shape (P,). NaN without a label."""
-    return _selector_values(pools, lambda_, None).get(PAPER_RULE, np.full(pools.num_pools, math.nan))
+    return bootstrap.of_samples(ratio(between, whole), int(shared.sum()))

@@ -10,7 +10,8 @@ import io
 import re
 import tokenize
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import wraps
+from textwrap import dedent
 from types import MappingProxyType
 
 Rewrite = Callable[[str], str]
@@ -74,22 +75,66 @@ _CODE_SIGNS = re.compile(
 )
 
 
+def _pieces(text: str) -> list[tuple[str, str | None, str]]:
+    """Split the text at its fenced programs into (prose, None, "") and (opening fence, program, closing fence).
+
+    The parts concatenate to the text. An unclosed block extends to its end, and a text that is a program without fences
+    is one program.
+    """
+    fenced = [match for match in _FENCE.finditer(text) if match.group("language").lower() not in _PROSE]
+    if not fenced:
+        return [("", text, "") if _looks_like_code(text) else (text, None, "")]
+    pieces: list[tuple[str, str | None, str]] = []
+    start = 0
+    for match in fenced:
+        before, after = text[match.start() : match.start("code")], text[match.end("code") : match.end()]
+        pieces += [(text[start : match.start()], None, ""), (before, match.group("code"), after)]
+        start = match.end()
+    return [*pieces, (text[start:], None, "")]
+
+
+def _looks_like_code(text: str) -> bool:
+    """Whether a text without fences is a program: a large share of its lines begins like Python."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return bool(lines) and len(_CODE_SIGNS.findall(text)) >= max(2, len(lines) // 8)
+
+
+def _outside_code(rewrite: Rewrite) -> Rewrite:
+    """Decorator: rewrite the prose of a text, not its programs."""
+
+    @wraps(rewrite)
+    def rewritten(text: str) -> str:
+        pieces = _pieces(text)
+        return "".join(rewrite(before) if code is None else before + code + after for before, code, after in pieces)
+
+    return rewritten
+
+
+def _inside_code(rewrite: Rewrite) -> Rewrite:
+    """Decorator: rewrite the programs of a text, not its prose."""
+
+    @wraps(rewrite)
+    def rewritten(text: str) -> str:
+        parts = []
+        for before, code, after in _pieces(text):
+            changed = "" if code is None else rewrite(code)
+            # A closing fence needs a line of its own.
+            parts += [before, changed, "\n" if after and not changed.endswith("\n") else "", after]
+        return "".join(parts)
+
+    return rewritten
+
+
+@_outside_code
 def without_headers(text: str) -> str:
     """Remove headings, rules, bold marks, bullets and fences around JSON, outside code. Their words are kept."""
-    return _outside_code(text, _without_headers)
-
-
-def _without_headers(text: str) -> str:
     text = _BULLET.sub(r"\1", _BOLD.sub(r"\2", _RULE.sub("", _FENCE_LINE.sub("", text))))
     return _HEADING.sub("", _NUMBERED_HEADING.sub("", text))
 
 
+@_outside_code
 def without_latex(text: str) -> str:
     r"""Replace formulas by plain characters, outside code: ``\frac{1}{2}`` is (1)/(2), ``\boxed{18}`` is 18."""
-    return _outside_code(text, _without_latex)
-
-
-def _without_latex(text: str) -> str:
     for _ in range(4):  # nested braces, from the inside out
         simpler = _WRAPPER.sub(r"\1", _FRACTION.sub(r"(\1)/(\2)", text))
         if simpler == text:
@@ -100,37 +145,25 @@ def _without_latex(text: str) -> str:
     return _DISPLAY.sub("", _SPACING.sub(" ", text))
 
 
-def with_plain_io(text: str) -> str:
+@_inside_code
+def with_plain_io(code: str) -> str:
     """Normalise input and output of Python programs: ``input()``, ``print()``, no main guard."""
-    return _inside_code(text, _with_plain_io)
-
-
-def _with_plain_io(code: str) -> str:
     code = _READLINE.sub("input()", _ALIAS.sub("", code))
     code = _STRIP.sub("input()", _WRITE.sub(r"print(\1)", code))
     if "sys." not in _IMPORT_SYS.sub("", code):
         code = _IMPORT_SYS.sub("", code)
-    return _GUARD.sub(lambda match: _dedented(match.group(1)), code)
+    return _GUARD.sub(lambda match: dedent(match.group(1)), code)
 
 
-def _dedented(block: str) -> str:
-    lines = block.splitlines(keepends=True)
-    indents = [len(line) - len(line.lstrip()) for line in lines if line.strip()]
-    cut = min(indents, default=0)
-    return "".join(line[cut:] if line.strip() else line for line in lines)
-
-
-def without_comments(text: str) -> str:
+@_inside_code
+def without_comments(code: str) -> str:
     """Remove comments and docstrings from code. In code that is not Python, ``#``, ``//`` and ``/* */`` comments."""
-    return _inside_code(text, _without_comments)
-
-
-def _without_comments(code: str) -> str:
     bare = _DOCSTRING.sub("", code)
     uncommented = None if _NOT_PYTHON.search(bare) else _python_without_comments(bare)
     if uncommented is None:
         uncommented = _SLASH_COMMENT.sub("", _BLOCK_COMMENT.sub("", _HASH_COMMENT.sub("", bare)))
-    return _without_blank_ends(uncommented)
+    trimmed = "\n".join(line.rstrip() for line in uncommented.split("\n"))
+    return _BLANK_LINES.sub("\n\n", trimmed)
 
 
 def _python_without_comments(code: str) -> str | None:
@@ -149,11 +182,6 @@ def _python_without_comments(code: str) -> str | None:
     return "".join(lines)
 
 
-def _without_blank_ends(code: str) -> str:
-    trimmed = "\n".join(line.rstrip() for line in code.split("\n"))
-    return _BLANK_LINES.sub("\n\n", trimmed)
-
-
 STYLES: Mapping[str, Rewrite] = MappingProxyType(
     {"headers": without_headers, "latex": without_latex, "io": with_plain_io, "comments": without_comments}
 )
@@ -168,7 +196,7 @@ def without(text: str, names: tuple[str, ...]) -> str:
 
 def code_only(text: str) -> str | None:
     """Code of a text: its fenced blocks, or the whole text if it is only code. None without code."""
-    blocks = [piece.code for piece in _pieces(text) if piece.is_code]
+    blocks = [code for _, code, _ in _pieces(text) if code is not None]
     if not blocks:
         return None
     return blocks[0] if blocks == [text] else "\n".join(block.strip("\n") for block in blocks)
@@ -176,51 +204,5 @@ def code_only(text: str) -> str | None:
 
 def explanation_only(text: str) -> str | None:
     """Text outside the code. None if it is empty."""
-    rest = "".join(piece.whole for piece in _pieces(text) if not piece.is_code).strip()
+    rest = "".join(before for before, code, _ in _pieces(text) if code is None).strip()
     return rest or None
-
-
-def _outside_code(text: str, rewrite: Rewrite) -> str:
-    """Rewrite everything except fenced programs. A text that is a program without fences is unchanged."""
-    return "".join(piece.whole if piece.is_code else rewrite(piece.whole) for piece in _pieces(text))
-
-
-def _inside_code(text: str, rewrite: Rewrite) -> str:
-    """Rewrite the fenced programs, or all of a text that is a program without fences."""
-    return "".join(piece.with_code(rewrite(piece.code)) if piece.is_code else piece.whole for piece in _pieces(text))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Piece:
-    """Part of a text: prose, or a program with its fences."""
-
-    whole: str
-    is_code: bool = False
-    before: str = ""
-    code: str = ""
-    after: str = ""
-
-    def with_code(self, code: str) -> str:
-        ends_line = code.endswith("\n") or not self.after
-        return self.before + code + ("" if ends_line else "\n") + self.after
-
-
-def _pieces(text: str) -> list[_Piece]:
-    """Split the text at its fenced programs. The pieces concatenate to the text; an unclosed block extends to its
-    end."""
-    fenced = [match for match in _FENCE.finditer(text) if match.group("language").lower() not in _PROSE]
-    if not fenced:
-        return [_Piece(whole=text, is_code=True, code=text) if _looks_like_code(text) else _Piece(whole=text)]
-    pieces, start = [], 0
-    for match in fenced:
-        pieces.append(_Piece(whole=text[start : match.start()]))
-        before, after = text[match.start() : match.start("code")], text[match.end("code") : match.end()]
-        pieces.append(_Piece(whole=match.group(0), is_code=True, before=before, code=match.group("code"), after=after))
-        start = match.end()
-    return [*pieces, _Piece(whole=text[start:])]
-
-
-def _looks_like_code(text: str) -> bool:
-    """Whether a text without fences is a program: a large share of its lines begins like Python."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    return bool(lines) and len(_CODE_SIGNS.findall(text)) >= max(2, len(lines) // 8)

@@ -10,7 +10,7 @@ from random import Random
 
 import numpy as np
 
-from raydebm.config import Recipe, RecordedGenerator
+from raydebm.config import GeneratorConfig, Recipe, RecordedGenerator
 from raydebm.decision.table import PoolTable
 from raydebm.errors import ConfigError, PoolError, ScoringError
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
@@ -187,11 +187,11 @@ def _result(source: str, texts: Sequence[SwappedText], *, seed: int) -> SwapResu
         by_style["(all other styles)"] = [text for text in texts if text.style != source]
     rows = []
     for style, own in by_style.items():
-        changed = [(problems.index(text.problem_id), text.change) for text in own if text.change is not None]
-        places, changes = (np.array(column) for column in (zip(*changed, strict=True) if changed else ([], [])))
-        sums, counts = (np.bincount(places.astype(int), weights, len(problems)) for weights in (changes, None))
+        place = np.array([problems.index(text.problem_id) for text in own])
+        change = np.array([text.change for text in own], dtype=np.float64)  # None becomes NaN
+        known = ~np.isnan(change)
+        sums, counts = (np.bincount(place[known], weights, len(problems)) for weights in (change[known], None))
         verdicts = Counter(text.verdict for text in own if text.text is not None)
-        known = counts > 0
         rows.append(
             SwapRow(
                 style=style,
@@ -200,7 +200,7 @@ def _result(source: str, texts: Sequence[SwappedText], *, seed: int) -> SwapResu
                 num_failed=sum(text.text is None for text in own),
                 num_incorrect=verdicts[Verdict.INCORRECT],
                 num_unlabeled=verdicts[Verdict.UNLABELED],
-                change=bootstrap.ratio(np.where(known, sums, np.nan), np.where(known, counts, np.nan)),
+                change=bootstrap.ratio(np.where(counts > 0, sums, np.nan), counts.astype(np.float64)),
             )
         )
     return SwapResult(source=source, rows=tuple(rows), texts=tuple(texts))
@@ -277,22 +277,21 @@ def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
     """One rewriter per style: the generators themselves if they accept requests, or one model with examples."""
     recipe, settings = inputs.recipe, inputs.recipe.confounding
     journal, budget = journal_and_budget(recipe, inputs.run, *JOURNAL)
+
+    def writer(config: GeneratorConfig) -> Generator:
+        access = EndpointAccess(budget=budget, key=inputs.keys.get(config.name))
+        return build_generator(config, access=access, journal=journal)
+
     if settings.rewriter is not None:
-        key = inputs.keys.get(settings.rewriter.name)
-        writer = build_generator(settings.rewriter, access=EndpointAccess(budget=budget, key=key), journal=journal)
+        generator = writer(settings.rewriter)
         rewriters = [
-            Rewriter(style=config.name, generator=writer, examples=shown)
+            Rewriter(style=config.name, generator=generator, examples=shown)
             for config in recipe.generators
             if (shown := _examples(inputs.validation, config.name))
         ]
     else:
         rewriters = [
-            Rewriter(
-                style=config.name,
-                generator=build_generator(
-                    config, access=EndpointAccess(budget=budget, key=inputs.keys.get(config.name)), journal=journal
-                ),
-            )
+            Rewriter(style=config.name, generator=writer(config))
             for config in recipe.generators
             if not isinstance(config, RecordedGenerator) and config.num_samples != 0  # these have no style in the pool
         ]

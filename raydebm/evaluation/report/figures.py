@@ -1,7 +1,7 @@
 """Figures of evaluations and studies. Every function needs at least one row."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
@@ -22,7 +22,6 @@ from raydebm.evaluation.studies.sizes import EnsembleSize, PoolSize
 from raydebm.evaluation.studies.study import Ridge, StudyResults
 from raydebm.evaluation.studies.two_terms import Decomposition
 
-HATCHES = ("", "//", "..", "xx", "\\\\", "++")
 MAX_NAME_CHARS = 26
 
 
@@ -126,6 +125,11 @@ def ridge_figure(rows: Sequence[Ridge]) -> Figure:
     return figure
 
 
+def short_name(name: str) -> str:
+    """Name truncated to fit next to an axis."""
+    return name if len(name) <= MAX_NAME_CHARS else name[: MAX_NAME_CHARS - 3] + "..."
+
+
 def reliability_figure(rows: Sequence[Reliability], bins: Sequence[SigmaBin]) -> Figure:
     """Predicted against observed frequency for each probability, and accuracy by tenths of sigma."""
     panels = len(rows) + bool(bins)
@@ -214,39 +218,6 @@ def transfer_figure(transfer: Transfer) -> Figure:
     axes.set_ylabel("trained on")
     figure.colorbar(image, ax=axes, label="lift over random, points", shrink=0.9)
     return figure
-
-
-def pick_figure(shares: Mapping[str, Mapping[str, float]], *, share_of_correct: Mapping[str, float]) -> Figure:
-    """Authors of the selected candidates as bars by generator, next to each generator's share of correct candidates.
-
-    Args:
-        shares: Share of the selections: scorer (such as before and after a repair) -> generator -> share.
-        share_of_correct: Share of the correct candidates by generator.
-    """
-    names = sorted(share_of_correct, key=lambda name: -share_of_correct[name])
-    series = [("share of correct candidates", share_of_correct), *shares.items()]
-    figure = Figure(figsize=(7.0, 1.4 + 0.22 * len(names) * len(series)), layout="constrained")
-    axes = figure.subplots()
-    tidy(axes)
-    height = 0.8 / len(series)
-    colours = (GREY, BLUE, ORANGE, GREEN, RED)
-    for index, (label, values) in enumerate(series):
-        axes.barh(
-            [place + (index - (len(series) - 1) / 2) * height for place in range(len(names))],
-            [100 * values.get(name, 0.0) for name in names],
-            height=height * 0.92, color=colours[index % len(colours)], hatch=HATCHES[index % len(HATCHES)],
-            edgecolor="white", linewidth=0.4, label=label,
-        )  # fmt: skip
-    axes.set_yticks(range(len(names)), [short_name(name) for name in names], fontsize=8)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlabel("share, %")
-    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=len(series))
-    return figure
-
-
-def short_name(name: str) -> str:
-    """Name truncated to fit next to an axis."""
-    return name if len(name) <= MAX_NAME_CHARS else name[: MAX_NAME_CHARS - 3] + "..."
 
 
 def study_figures(results: StudyResults) -> list[ReportFigure]:

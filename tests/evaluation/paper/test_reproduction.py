@@ -441,12 +441,11 @@ def test_a_transferred_cell_of_the_paper_is_by_mu_alone_with_e_beside_it(make_po
             study.evaluation.trust.reliabilities, study.evaluation.trust.sigma_bins
         ),
         lambda study, matrix: figures.transfer_figure(matrix),
-        lambda study, matrix: figures.pick_figure({"a": {"g": 1.0}}, share_of_correct={"g": 0.5, "h": 0.5}),
         lambda study, matrix: figures.selector_figure(study.evaluation.rows),
         lambda study, matrix: figures.pass_at_n_figure(study.evaluation.pass_at_n),
         lambda study, matrix: figures.triage_figure(study.evaluation.picks, theta_sigma=0.1, theta_abstain=9.0),
     ],
-    ids=["ensemble", "pools", "terms", "ridges", "reliability", "transfer", "picks", "selectors", "pass@n", "triage"],
+    ids=["ensemble", "pools", "terms", "ridges", "reliability", "transfer", "selectors", "pass@n", "triage"],
 )
 def test_figures_are_drawn_within_the_page(plans, matrix, draw):
     figure = draw(plans, matrix)
