@@ -60,7 +60,7 @@ def row_of(run: Path) -> str:
     vote, chosen = of["majority vote"], of[CHOSEN]
     rival = min(best, vote, key=np.mean) if is_violation else max(best, vote, key=np.mean)
     scale, digits = (1, 3) if is_violation else (100, 1)
-    resamples = Bootstrap.of(len(vote), num_bootstrap=RESAMPLES, seed=SEED).counts
+    resamples = Bootstrap.of(len(vote), num_bootstrap=RESAMPLES, seed=SEED).weights[1:]
 
     def mean(values: Floats) -> str:
         return f"{scale * values.mean():.{digits}f}"

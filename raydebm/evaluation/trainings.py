@@ -24,12 +24,10 @@ from raydebm.evaluation.report.document import (
     Cell,
     Chapter,
     ReportDocument,
-    ReportFigure,
     Table,
     decimal,
     number,
     points,
-    report_figure,
     table_of,
 )
 from raydebm.evaluation.report.evaluation_tables import (
@@ -38,7 +36,6 @@ from raydebm.evaluation.report.evaluation_tables import (
     texts_table,
     unread_problems,
 )
-from raydebm.evaluation.report.figures import reliability_figure
 from raydebm.evaluation.results.entries import SelectorEntry, compared_pairs
 from raydebm.evaluation.results.evaluation import TextsRead, joined_texts
 from raydebm.evaluation.selectors import PAPER_RULE
@@ -272,7 +269,10 @@ def _confidence(layout: _Layout, bootstrap: Bootstrap) -> tuple[list[SignalRow],
     if not any(training.decision for training in layout.trainings):
         return [], []
 
-    columns = map(layout.table, map(_of_decision, ("confidence", "correct", "violation")))
+    def table(field: str) -> Floats:
+        return layout.table(lambda training: getattr(training.decision, field, None))
+
+    columns = map(table, ("confidence", "correct", "violation"))
     rows, calibrations = list[SignalRow](), list[Reliability]()
     for seed, confidence, correct, violation in zip(layout.seeds, *columns, strict=True):
         stated = Stated(confidence=confidence, correct=correct, violation=violation)
@@ -280,10 +280,6 @@ def _confidence(layout: _Layout, bootstrap: Bootstrap) -> tuple[list[SignalRow],
         called = CONFIDENCE if len(layout.seeds) == 1 else f"{CONFIDENCE}, seed {seed}"
         calibrations.append(stated.reliability(bootstrap, name=called))
     return rows, calibrations
-
-
-def _of_decision(field: str) -> Callable[[Training], Floats | None]:
-    return lambda training: None if training.decision is None else getattr(training.decision, field)
 
 
 def write_summary(summary: TrainingSummary, run: RunDir, *, command: str) -> str:
@@ -298,15 +294,12 @@ def write_summary(summary: TrainingSummary, run: RunDir, *, command: str) -> str
 
 
 def document(summary: TrainingSummary, *, command: str) -> ReportDocument:
-    """Summary, tables and figures, and the information that reproduces the numbers."""
+    """Summary and tables, and the information that reproduces the numbers."""
     count = f"{len(summary.folds)} folds" if summary.folds else f"{len(summary.seeds)} seeds"
     return ReportDocument(
         title=f"{summary.title}: {count}",
         summary=(in_words(summary),),
-        chapters=(
-            Chapter(title="Tables", tables=tuple(training_tables(summary))),
-            Chapter(title="Figures", figures=tuple(_figures(summary))),
-        ),
+        chapters=(Chapter(title="Tables", tables=tuple(training_tables(summary))),),
         provenance={
             "command": command,
             "intervals": "95 %, percentile bootstrap over problems of each problem's mean over trainings",
@@ -328,7 +321,7 @@ def in_words(summary: TrainingSummary) -> str:
     return " ".join([*unread_problems(summary.texts_read), opening])
 
 
-# ---- tables and figures ----------------------------------------------------------------------------------------------
+# ---- tables ----------------------------------------------------------------------------------------------------------
 
 
 def training_tables(summary: TrainingSummary) -> list[Table]:
@@ -442,15 +435,3 @@ def _decision_table(summary: TrainingSummary) -> Table:
             "n": lambda row: row.auroc.n,
         },
     )
-
-
-def _figures(summary: TrainingSummary) -> list[ReportFigure]:
-    drawn = [row for row in summary.confidence if row.bins]
-    if not drawn:
-        return []
-    caption = (
-        "Share of correct selections, or 1 - violation, against the mean confidence, in ten bins that hold equally "
-        "many problems; lines: 95 % intervals. Points on the dashed diagonal mean that the confidence is well "
-        "calibrated."
-    )
-    return [report_figure(reliability_figure(drawn, ()), "Reliability of confidence", caption)]

@@ -1,6 +1,7 @@
 """Small pools written by hand, one tuple per candidate, and what follows from them."""
 
 import math
+import random
 import re
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.results.evaluation import EvaluationInputs, evaluate
 from raydebm.evaluation.studies.study import Subject, study
-from raydebm.records import Label, Problem, Sampling, Verdict, Violation
+from raydebm.records import Decision, Label, Outcome, PassRecord, Problem, Sampling, Verdict, Violation
 from raydebm.testing import scored_candidate
 
 VERDICTS = {1: Verdict.CORRECT, 0: Verdict.INCORRECT, None: Verdict.UNLABELED}
@@ -96,6 +97,58 @@ def make_pool(*rows, problem_id="p", difficulty="", violations=None, scores=None
         greedy=[scored for scored in items if scored.candidate.is_greedy],
         labels=labels,
         scores={name: dict(zip(labels, values, strict=True)) for name, values in (scores or {}).items()},
+    )
+
+
+def random_pools(*, prefix="p", num_problems=40, continuous=False, seed=0):
+    """Energies of three adapters lean towards the truth; four generators, a constraint, two judges, two groups."""
+    rng = random.Random(seed)
+    pools = []
+    for index in range(num_problems):
+        ease, rows, judged = rng.gauss(0, 1), [], []
+        for _ in range(8):
+            generator = rng.choice(["llama-3.1-8b", "qwen-2.5-7b", "gemma", "gpt-oss"])
+            correct = int(rng.random() < 1 / (1 + math.exp(-ease)))
+            mu, penalty = 1.0 - correct + rng.gauss(0, 0.8), 0.0 if correct else rng.choice([0.0, 0.5, 1.0, math.inf])
+            fields = {
+                "members": tuple(mu + rng.gauss(0, 0.2 + 0.3 * abs(ease)) for _ in range(3)),
+                "penalty": penalty,
+                "broken": [("budget", penalty)] if 0 < penalty < math.inf else (),
+                "key": "right" if correct else rng.choice(["wrong", "other"]),
+                "generator": generator,
+                "text": "x" * rng.randint(10, 90),
+            }
+            rows.append((None if rng.random() < 0.02 else correct, fields))
+            judged.append(correct + rng.gauss(0, 1))
+        pools.append(
+            make_pool(
+                *rows,
+                problem_id=f"{prefix}{index:03d}-",
+                difficulty=f"{2 + index % 2 * 8} people",
+                scores={"judge one": judged, "judge two": [score + rng.gauss(0, 1) for score in judged]},
+                violations=[0.0 if label else rng.random() for label, _ in rows] if continuous else None,
+            )
+        )
+    return pools
+
+
+def outcome_of(pool, best, *, decision=Decision.ACCEPT, first=None, num_passes=1):
+    """The loop selects ``first`` and then ``best``."""
+    selected = [first or best] * (num_passes - 1) + [best]
+    records = [
+        PassRecord(
+            pass_index=index,
+            num_requested=1,
+            num_failed=0,
+            selected=scored.candidate.candidate_id,
+            sigma=0.0,
+            penalty=0.0,
+            decision=decision if index == num_passes else Decision.REGENERATE,
+        )
+        for index, scored in enumerate(selected, start=1)
+    ]
+    return Outcome(
+        problem=pool.problem, decision=decision, best=best, passes=tuple(records), pool=pool.candidates, reason=""
     )
 
 

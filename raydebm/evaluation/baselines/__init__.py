@@ -76,4 +76,4 @@ def build_scorer(
             size = SIZES[config.size]
             if not Eorm.is_trained(folder, size, train, validation):
                 train_eorm(config.name, size, train=train, validation=validation, folder=folder)
-            return Eorm.load(folder, config.name)
+            return Eorm(folder, config.name)

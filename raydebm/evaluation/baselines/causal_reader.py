@@ -42,8 +42,7 @@ separate and has one row."""
 class _Input:
     ids: Sequence[int]
     start: int
-    end: int
-    """Index after the answer's last token."""
+    """Index of the answer's first token."""
 
     @property
     def context(self) -> tuple[int, ...]:
@@ -51,7 +50,7 @@ class _Input:
 
     @property
     def length(self) -> int:
-        return self.end - self.start
+        return len(self.ids) - self.start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +87,13 @@ class Reader:
         readings = [TextScore.failed("the tokenizer found nothing to read in the text")] * len(inputs)
         groups: dict[tuple[int, ...], list[int]] = {}
         for place, given in enumerate(inputs):
-            if given.end > given.start:
+            if given.length:
                 groups.setdefault(given.context, []).append(place)
         alone = []
         for places in groups.values():
             rows = [inputs[place] for place in places]
             saved = (len(rows) - 1) * rows[0].start
-            shares = saved >= SHARED_FROM * sum(row.end for row in rows)
+            shares = saved >= SHARED_FROM * sum(len(row.ids) for row in rows)
             context = self._context(rows[0].context) if shares else None
             if context is None:
                 alone += places
@@ -107,12 +106,11 @@ class Reader:
 
     def _in_batches(self, rows: Sequence[_Input], context: _Context | None = None) -> list[TextScore]:
         """Readings of inputs, or of answers after one context, in order."""
-        pad_id = self._loaded.pad_id()
-        most = MICRO_BATCH_TOKENS if pad_id is not None else 1
         ids = [row.ids if context is None else row.ids[row.start :] for row in rows]
         readings = dict[int, TextScore]()
-        for group in plan_micro_batches([len(tokens) for tokens in ids], max_tokens=most):
-            batch = pad(ids, positions=group, pad_id=pad_id or 0)
+        for group in plan_micro_batches([len(tokens) for tokens in ids], max_tokens=MICRO_BATCH_TOKENS):
+            # No token reads the padding after it.
+            batch = pad(ids, positions=group, pad_id=0)
             chosen = [rows[place] for place in group]
             read = self._read(batch, chosen) if context is None else self._read_after(context, batch, chosen)
             readings |= zip(group, read, strict=True)
@@ -122,31 +120,16 @@ class Reader:
         tokenizer = self._loaded.tokenizer
         requests = {problem: without_reference(problem) for problem, _ in texts}
         ids = token_ids(tokenizer, (*requests, *requests.values(), BETWEEN, *(answer for _, answer in texts)))
-        opening = self._opening()
-        return [
-            self._input(opening, ids[problem], ids[requests[problem]], ids[BETWEEN], ids[answer])
-            for problem, answer in texts
-        ]
-
-    def _opening(self) -> list[int]:
-        """Tokens before every text, such as BOS."""
-        tokenizer = self._loaded.tokenizer
         first = tokenizer(BETWEEN)["input_ids"][:1]
-        return [int(first[0])] if first and first[0] == tokenizer.bos_token_id else []
-
-    def _input(
-        self,
-        opening: Sequence[int],
-        whole: Sequence[int],
-        request: Sequence[int],
-        between: Sequence[int],
-        answer: Sequence[int],
-    ) -> _Input:
-        room = self._loaded.max_length - len(opening) - len(between)
-        problem, answer = fitted(whole, answer, room, request=request)
-        ids = array("i", (*opening, *problem, *between, *answer))
-        # The very first token has no prediction.
-        return _Input(ids=ids, start=max(len(ids) - len(answer), 1), end=len(ids))
+        opening = first if first == [tokenizer.bos_token_id] else []
+        room = self._loaded.max_length - len(opening) - len(ids[BETWEEN])
+        inputs = []
+        for problem, answer in texts:
+            kept, written = fitted(ids[problem], ids[answer], room, request=ids[requests[problem]])
+            whole = array("i", (*opening, *kept, *ids[BETWEEN], *written))
+            # The very first token has no prediction.
+            inputs.append(_Input(ids=whole, start=max(len(whole) - len(written), 1)))
+        return inputs
 
     @torch.inference_mode()
     def _read(self, batch: MicroBatch, rows: Sequence[_Input]) -> list[TextScore]:
@@ -156,7 +139,7 @@ class Reader:
         output: Any = self._loaded.model(input_ids=moved.ids, attention_mask=moved.mask, logits_to_keep=num_logits)
         offset = int(moved.ids.shape[1]) - output.logits.shape[1]
         return [
-            score_of(logits[row.start - 1 - offset : row.end - 1 - offset], ids[row.start : row.end])
+            score_of(logits[row.start - 1 - offset :][: row.length], ids[row.start : len(row.ids)])
             for logits, ids, row in zip(output.logits, moved.ids, rows, strict=True)
         ]
 

@@ -256,12 +256,15 @@ class _Training:
 class Eorm:
     """Scorer with a trained EORM. The score is minus its energy."""
 
-    def __init__(self, name: str, record: EormRecord, weights: dict[str, Tensor]) -> None:
-        """Build the scorer from weights.
+    def __init__(self, folder: Path, name: str) -> None:
+        """Load a checkpoint.
 
         Raises:
-            CheckpointError: the weights do not match this record, or its tokenizer cannot be read.
+            CheckpointError: the folder is missing or corrupt, the weights do not match its record, or its tokenizer
+                cannot be read or is another.
         """
+        record = read_record(folder / RECORD_FILE, EormRecord)
+        weights = load_tensors(folder / WEIGHTS_FILE)
         self.name = name
         self.record = record
         self._texts = _EormTexts(name, record.size)
@@ -277,11 +280,6 @@ class Eorm:
                 f"the checkpoint was trained with {record.vocabulary}; use the same tokenizer, or train again"
             )
         self._model = self._model.eval().to(self._device)
-
-    @classmethod
-    def load(cls, folder: Path, name: str) -> "Eorm":
-        """Load a checkpoint. Raises CheckpointError if the folder is missing, corrupt, or has another tokenizer."""
-        return cls(name, read_record(folder / RECORD_FILE, EormRecord), load_tensors(folder / WEIGHTS_FILE))
 
     @staticmethod
     def is_trained(folder: Path, size: EormSize, *parts: Sequence[TrainingGroup]) -> bool:

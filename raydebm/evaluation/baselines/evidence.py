@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from raydebm.config import BaselineConfig
 from raydebm.evaluation.baselines import build_scorer
-from raydebm.evaluation.baselines.protocol import CandidateScorer, PoolTexts, TextScore, scored_pools
-from raydebm.records import Problem
+from raydebm.evaluation.baselines.protocol import CandidateScorer, score_candidates
+from raydebm.records import Candidate, Problem
 from raydebm.run.addresses import local_copy
 from raydebm.run.directory import RunDir
 
@@ -32,19 +32,20 @@ class EvidenceScorers:
         return cls([_loaded(config, run) for config in configs])
 
     def scores(self, texts: Sequence[tuple[str, str]]) -> list[Mapping[str, float]]:
-        places: dict[str, dict[str, list[int]]] = {}
-        for place, (prompt, text) in enumerate(texts):
-            places.setdefault(prompt, {}).setdefault(text, []).append(place)
-        pools = [
-            PoolTexts(problem=Problem(task="", problem_id=prompt, prompt=prompt), texts=tuple(by_text))
-            for prompt, by_text in places.items()
+        problems = {prompt: Problem(task="", problem_id=prompt, prompt=prompt) for prompt, _ in texts}
+        candidates = [
+            Candidate(candidate_id=str(place), task="", problem_id=prompt, generator="", text=text)
+            for place, (prompt, text) in enumerate(texts)
         ]
         mappings: list[dict[str, float]] = [{} for _ in texts]
         for scorer in self._scorers:
-            for pool, scores in zip(pools, scored_pools(scorer, pools), strict=True):
-                for text, score in zip(pool.texts, scores, strict=True):
-                    for place in places[pool.problem.prompt][text]:
-                        mappings[place] |= _named(scorer.name, score)
+            rows = score_candidates(scorer, problems, candidates)
+            for mapping, row in zip(mappings, rows, strict=True):
+                if row.score is None:
+                    log.warning("baseline %r could not score a text: %s", row.name, row.error)
+                else:
+                    mapping[row.name] = row.score
+                    mapping |= {f"{row.name}.{part}": value for part, value in row.parts.items()}
         return list(mappings)
 
 
@@ -53,10 +54,3 @@ def _loaded(config: BaselineConfig, run: RunDir) -> CandidateScorer:
         return build_scorer(config)
     with local_copy(run.baseline_uri(config.name)) as folder:
         return build_scorer(config, folder=folder)
-
-
-def _named(name: str, score: TextScore) -> dict[str, float]:
-    if score.value is None:
-        log.warning("baseline %r could not score a text: %s", name, score.error)
-        return {}
-    return {name: score.value, **{f"{name}.{part}": value for part, value in score.parts.items()}}

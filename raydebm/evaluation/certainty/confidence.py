@@ -6,7 +6,7 @@ Intervals of fields are over problems, because fields of one problem are not ind
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -94,45 +94,36 @@ class Decided:
 
     def best_generator(self) -> Selector:
         """Selector of the best generator, the profile ``best_author``."""
-        return Selector(
-            name=BEST_GENERATOR,
-            group="decision",
-            description="the profile best_author: the answer that the generator of the highest skill on labelled "
-            "problems gives most often, as this generator gave it; the next one's where all its answers are refuted",
-            weights=partial(one_hot, picked=self.by_best_author),
-            energies=1.0,
+        how = (
+            "the profile best_author: the answer that the generator of the highest skill on labelled "
+            "problems gives most often, as this generator gave it; the next one's where all its answers are refuted"
         )
+        return _selector(BEST_GENERATOR, self.by_best_author, how)
 
     def selectors(self) -> list[Selector]:
-        """Rows of the selector table.
-
-        Both use the ensemble's energies under every profile: among an author's candidates with the same answer, the one
-        with the lowest E is selected, and ties of a profile go to the more probable answer.
-        """
+        """Rows of the selector table."""
         scores = _scores_of(self.policy.posterior)
+        probable = "the most probable answer, as the most skilled generator gave it; ties by lowest E"
+        chosen = f"the profile that held-out problems chose: {self.policy.profile}"
         return [
-            Selector(
-                name=POSTERIOR,
-                group="decision",
-                description="the most probable answer, as the most skilled generator gave it; ties by lowest E",
-                weights=partial(one_hot, picked=self.by_posterior),
-                energies=1.0,
-                scores=scores,
-            ),
-            Selector(
-                name=CHOSEN,
-                group="decision",
-                description=f"the profile that held-out problems chose: {self.policy.profile}",
-                weights=partial(one_hot, picked=self.by_profile),
-                energies=1.0,
-                scores=scores,
-            ),
+            _selector(POSTERIOR, self.by_posterior, probable, scores),
+            _selector(CHOSEN, self.by_profile, chosen, scores),
         ]
 
     def stated(self, pools: PoolTable) -> Stated:
         """Confidence in the profile's selections, and their worth."""
         own = self.by_profile
         return Stated(confidence=self.confidence, correct=pools.correct_at(own), violation=pools.violation_at(own))
+
+
+def _selector(name: str, picked: Ints, description: str, scores: tuple[str, ...] = ()) -> Selector:
+    """Selector of these rows.
+
+    Every profile uses the ensemble's energies: among an author's candidates with the same answer, the one with the
+    lowest E is selected, and ties of a profile go to the more probable answer.
+    """
+    weights = partial(one_hot, picked=picked)
+    return Selector(name=name, group="decision", description=description, weights=weights, energies=1.0, scores=scores)
 
 
 def _scores_of(posterior: Posterior | None) -> tuple[str, ...]:
@@ -173,10 +164,9 @@ def decision_study(
 
 def _guarantee(guarantee: Mapping[str, Any], stated: Stated, bootstrap: Bootstrap) -> CheckedGuarantee:
     answered = stated.confidence >= (math.inf if guarantee["tau"] is None else guarantee["tau"])
+    given = [field.name for field in fields(CheckedGuarantee) if not field.name.startswith("test_")]
     return CheckedGuarantee(
-        **{name: guarantee[name] for name in ("max_error", "confidence", "certified", "tau", "problems", "coverage")},
-        upper_bound=guarantee["upper_bound"],
-        more_problems=guarantee["more_problems"],
+        **{name: guarantee[name] for name in given},
         test_coverage=bootstrap.proportion(answered.astype(np.float64)),
         test_error=bootstrap.proportion(np.where(answered, 1 - stated.worth, math.nan)),
     )
@@ -238,7 +228,7 @@ def field_study(
     right = np.array([verdict for _, _, verdict in judged], dtype=np.float64)
     kinds = np.array([kind_of_field(each.path) for _, each, _ in judged])
     # A field has its problem's weight in every resample.
-    by_field = Bootstrap(counts=bootstrap.counts[:, owner])
+    by_field = bootstrap.of_items(owner)
 
     def share(values: Floats, among: Floats) -> Estimate:
         top, bottom = (np.bincount(owner, part, len(problem_ids)) for part in (values * among, among))

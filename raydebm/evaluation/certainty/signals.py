@@ -156,11 +156,11 @@ def _row(signal: Signal, worth: Floats, correct: Floats, bootstrap: Bootstrap) -
     n = int(known.sum())
     at_80 = gain = NOTHING
     if n:
-        weights = bootstrap.with_sample()[:, known]
+        weights = bootstrap.weights[:, known]
         base, risk = risks(signal.values[known], worth[known], weights, (0.0, LEFT_OUT)).T
         accuracy = 1 - risk
-        at_80 = bootstrap.share(float(accuracy[0]), accuracy[1:], num_answered(LEFT_OUT, n))
-        gain = bootstrap.of_samples(accuracy + base - 1, n)
+        at_80 = bootstrap.share(accuracy, num_answered(LEFT_OUT, n))
+        gain = bootstrap.interval(accuracy + base - 1, n)
     return SignalRow(
         name=signal.name,
         description=signal.description,

@@ -77,7 +77,7 @@ def style_ablation(
             np.array([scored.candidate.candidate_id in texts[name] for scored in pools.candidates], dtype=bool)
         )
         having = np.flatnonzero(part.sizes)
-        part, within = part.of_pools(having), Bootstrap(bootstrap.counts[:, having])
+        part, within = part.of_pools(having), bootstrap.of_items(having)
         rescreened = screen(part.with_members(own), lambda_=lambda_, bootstrap=within, best_generator=best_generator)
         by_original = part.with_members(energies[ORIGINAL])
         rows.append(

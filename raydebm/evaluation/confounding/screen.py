@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from raydebm.decision.table import Bools, PoolTable, ratio
+from raydebm.evaluation.results.energy_metrics import sums_of
 from raydebm.evaluation.selectors import BEST_GENERATOR, PAPER_RULE, best_generator_of
 from raydebm.evaluation.stats.effects import generator_effects
 from raydebm.evaluation.stats.intervals import (
@@ -25,7 +26,7 @@ from raydebm.evaluation.stats.intervals import (
     weighted_auroc,
     weighted_sums,
 )
-from raydebm.evaluation.studies.generators import CandidateTable, std
+from raydebm.evaluation.studies.generators import labelled_and_scored, means_by_generator, sample_means, std
 
 MAX_IDENTITY_SHARE = 0.2
 """Limit on the generator's share of the variance of correct candidates' energies. The screen warns above it if the
@@ -151,13 +152,18 @@ def screen(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, best_gener
     """
     in_hindsight = best_generator is None
     best_generator = best_generator_of(pools, by_violation=False) if in_hindsight else best_generator
-    table = CandidateTable.of(pools, bootstrap)
-    centred, picks = _centred(table), _picks(pools, lambda_)
-    places, num_problems = range(len(table.generators)), len(np.unique(table.problem))
-    (means, n), (offsets, n_offset) = (table.means_by_generator(values) for values in (table.mu, table.offset))
-    spread = std(offsets)
-    gaps = [np.subtract(*(table.means(centred, _rows(table, index, label)) for label in (0, 1))) for index in places]
-    within = [_within_auroc(table, centred, index) for index in places]
+    scored = labelled_and_scored(pools)
+    right = scored.correct == 1
+    offset = np.where(right, scored.mu - scored.mean_of(scored.mu, right)[scored.pool_of_row], math.nan)
+    centred, picks = _centred(scored), _picks(pools, lambda_)
+    authors = [scored.author_of_row == index for index in range(len(scored.authors))]
+    (means, n), (offsets, n_offset) = (means_by_generator(scored, each, bootstrap) for each in (scored.mu, offset))
+    spread, num_problems = std(offsets), int((scored.sizes > 0).sum())
+    gaps = [
+        np.subtract(*(sample_means(scored, centred, own & (right == label), bootstrap) for label in (False, True)))
+        for own in authors
+    ]
+    within = [_within_auroc(scored, centred, own, bootstrap) for own in authors]
     gap, auroc = (mean_of_known(np.stack([np.full(len(spread), math.nan), *each])) for each in (gaps, within))
     relative = ratio(spread, gap)
     values = {"random": pools.by_chance(), "oracle": np.where(pools.labelled, pools.any(pools.correct == 1), math.nan)}
@@ -168,14 +174,16 @@ def screen(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, best_gener
     rivals = {PAPER_RULE, BEST_GENERATOR} <= values.keys()
     return Screen(
         num_problems=pools.num_pools,
-        generators=tuple(_row(table, index, picks, within[index], bootstrap) for index in places),
-        spread=bootstrap.of_samples(std(means), n),
-        spread_range=bootstrap.of_samples(np.ptp(means, axis=1) if means.size else std(means), n),
-        spread_in_problem=bootstrap.of_samples(spread, n_offset),
-        gap_within=bootstrap.of_samples(gap, num_problems),
-        relative_spread=bootstrap.of_samples(relative, min(n_offset, num_problems)),
-        identity_share=_identity_share(table, bootstrap),
-        within_auroc=bootstrap.of_samples(auroc, num_problems),
+        generators=tuple(
+            _row(scored, index, picks, offset, samples, bootstrap) for index, samples in enumerate(within)
+        ),
+        spread=bootstrap.interval(std(means), n),
+        spread_range=bootstrap.interval(np.ptp(means, axis=1) if means.size else std(means), n),
+        spread_in_problem=bootstrap.interval(spread, n_offset),
+        gap_within=bootstrap.interval(gap, num_problems),
+        relative_spread=bootstrap.interval(relative, min(n_offset, num_problems)),
+        identity_share=_identity_share(scored, offset, bootstrap),
+        within_auroc=bootstrap.interval(auroc, num_problems),
         accuracy={name: bootstrap.proportion(correct) for name, correct in values.items()},
         best_generator=best_generator if BEST_GENERATOR in values else None,
         is_in_hindsight=in_hindsight,
@@ -183,23 +191,18 @@ def screen(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, best_gener
     )
 
 
-def _rows(table: CandidateTable, index: int, label: int) -> Bools:
-    rows: Bools = (table.generator == index) & (table.correct == label)
-    return rows
-
-
-def _centred(table: CandidateTable) -> Floats:
+def _centred(scored: PoolTable) -> Floats:
     """mu minus the problem's effect, which is its mean as if all generators had answered it. Shape (R,).
 
     The generator's effect is not removed. Values are rounded to nine digits of the largest, so that values that differ
     only in the last digits are ties.
     """
-    if not len(table.mu):
-        return table.mu
-    effects = generator_effects(table.problem, table.generator, table.mu, num_generators=len(table.generators))
-    left = np.bincount(table.problem, weights=table.mu - effects[table.generator])
-    centred: Floats = table.mu - (left / np.maximum(np.bincount(table.problem), 1))[table.problem]
-    return np.round(centred, 9 - math.ceil(math.log10(max(float(np.abs(table.mu).max()), 1e-9))))
+    mu, problem, author = scored.mu, scored.pool_of_row, scored.author_of_row
+    if not len(mu):
+        return mu
+    effects = generator_effects(problem, author, mu, num_generators=len(scored.authors))
+    centred = mu - scored.mean_of(mu - effects[author])[problem]
+    return np.round(centred, 9 - math.ceil(math.log10(max(float(np.abs(mu).max()), 1e-9))))
 
 
 def _picks(pools: PoolTable, lambda_: float) -> Floats:
@@ -209,53 +212,55 @@ def _picks(pools: PoolTable, lambda_: float) -> Floats:
     return np.where(pools.any(pools.correct == 1), writers, math.nan)
 
 
-def _row(table: CandidateTable, index: int, picks: Floats, within: Floats, bootstrap: Bootstrap) -> AuthorRow:
-    own, right, good, bad = table.generator == index, table.correct == 1, _rows(table, index, 1), _rows(table, index, 0)
-    num_own, num_good, num_bad, num_right = (table.sums(1.0, rows) for rows in (own, good, bad, right))
+def _row(
+    scored: PoolTable, index: int, picks: Floats, offset: Floats, within: Floats, bootstrap: Bootstrap
+) -> AuthorRow:
+    own, right = scored.author_of_row == index, scored.correct == 1
+    good, bad = own & right, own & ~right
+    num_own, num_good, num_right = (scored.total(rows) for rows in (own, good, right))
     known = ~np.isnan(picks) & (num_right > 0) & (num_own > 0)
     share = np.where(known, ratio(num_good, num_right), math.nan)
     picked = np.where(known, (picks == index).astype(float), math.nan)
     return AuthorRow(
-        generator=table.generators[index],
+        generator=scored.authors[index],
         num_candidates=int(own.sum()),
         accuracy=bootstrap.proportion(ratio(num_good, num_own)),
         correct_share=bootstrap.proportion(share),
         pick_share=bootstrap.proportion(picked),
         excess=bootstrap.mean(picked - share),
-        energy_correct=bootstrap.ratio(table.sums(table.mu, good), num_good),
-        energy_incorrect=bootstrap.ratio(table.sums(table.mu, bad), num_bad),
-        offset=bootstrap.ratio(table.sums(table.offset, good), num_good),
+        energy_correct=bootstrap.ratio(*sums_of(scored, scored.mu, good)),
+        energy_incorrect=bootstrap.ratio(*sums_of(scored, scored.mu, bad)),
+        offset=bootstrap.ratio(*sums_of(scored, offset, good)),
         within_auroc=bootstrap.auroc_interval(
-            float(within[0]), within[1:], int((num_own > 0).sum()), fewest=min(int(good.sum()), int(bad.sum()))
+            within, int((num_own > 0).sum()), fewest=min(int(good.sum()), int(bad.sum()))
         ),
     )
 
 
-def _within_auroc(table: CandidateTable, centred: Floats, index: int) -> Floats:
-    """AUROC of -centred mu for correctness among one generator's rows. NaN with one class."""
-    own = np.flatnonzero(table.generator == index)
+def _within_auroc(scored: PoolTable, centred: Floats, own: Bools, bootstrap: Bootstrap) -> Floats:
+    """AUROC of -centred mu for correctness among one generator's rows, shape (1 + B,). NaN with one class."""
+    certainty, correct, problem = -centred[own], scored.correct[own], scored.pool_of_row[own]
     # In blocks: resamples times candidates exceed the memory for large pools.
-    step = max(1, MAX_WEIGHTS // max(len(own), 1))
+    step = max(1, MAX_WEIGHTS // max(len(problem), 1))
     return np.concatenate(
         [
-            weighted_auroc(-centred[own], table.correct[own], table.weights[start : start + step, table.problem[own]])
-            for start in range(0, len(table.weights), step)
+            weighted_auroc(certainty, correct, bootstrap.weights[start : start + step, problem])
+            for start in range(0, len(bootstrap.weights), step)
         ]
     )
 
 
-def _identity_share(table: CandidateTable, bootstrap: Bootstrap) -> Estimate:
+def _identity_share(scored: PoolTable, offset: Floats, bootstrap: Bootstrap) -> Estimate:
     """Variance of ``offset`` between generators over its total variance (eta squared)."""
-    right = ~np.isnan(table.offset)
-    shared = table.sums(1.0, right) > 1  # a single correct candidate equals its mean
-    right &= shared[table.problem]
-    squares = table.sums(table.offset**2, right)
-    if not right.any() or squares.sum() <= 1e-12:
+    right = ~np.isnan(offset)
+    shared = scored.total(right) > 1  # a single correct candidate equals its mean
+    right &= shared[scored.pool_of_row]
+    squares, _ = sums_of(scored, offset**2, right)
+    if squares.sum() <= 1e-12:
         return Estimate(value=None, low=None, high=None, n=int(shared.sum()))
-    between = np.zeros(len(table.weights))
-    for index in range(len(table.generators)):
-        rows = right & (table.generator == index)
-        top, bottom = (weighted_sums(table.weights, table.sums(values, rows)) for values in (table.offset, 1.0))
-        between += np.divide(top**2, bottom, where=bottom > 0, out=np.zeros_like(top))
-    whole = weighted_sums(table.weights, squares)
-    return bootstrap.of_samples(ratio(between, whole), int(shared.sum()))
+    between = np.zeros(len(bootstrap.weights))
+    for index in range(len(scored.authors)):
+        sums = np.stack(sums_of(scored, offset, right & (scored.author_of_row == index)), axis=1)
+        top, bottom = weighted_sums(bootstrap.weights, sums).T
+        between += np.nan_to_num(ratio(top**2, bottom))
+    return bootstrap.interval(ratio(between, weighted_sums(bootstrap.weights, squares)), int(shared.sum()))

@@ -48,10 +48,7 @@ def _overview_table(results: StudyResults) -> Table:
             *([("mean violation of candidates", number(overview.mean_violation))] if overview.mean_violation.n else []),
             ("problems with a correct candidate, %", overview.solvable),
             ("problems with correct and incorrect ones, %", overview.mixed),
-            ("mean characters of a problem", decimal(overview.prompt_characters, 0)),
-            ("mean characters of a candidate", decimal(overview.text_characters, 0)),
             *((f"candidates that break the constraint {name}", count) for name, count in overview.constraints.items()),
-            *((f"problems of group {name or '(none)'}", count) for name, count in overview.difficulties.items()),
         ],
     )
 

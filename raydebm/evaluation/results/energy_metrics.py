@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from raydebm.decision.table import Bools, Floats, PoolTable
+from raydebm.decision.table import Bools, Floats, PoolTable, ratio
 from raydebm.evaluation.certainty.signals import NUM_RESAMPLES, num_answered, risks
 from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, weighted_sums
 
@@ -31,9 +31,7 @@ def pool_energies(pools: PoolTable, lambda_: float) -> Floats:
 
 def energy_gaps(pools: PoolTable, energies: Floats) -> Floats:
     """Mean energy of incorrect minus mean energy of correct candidates. Positive is good."""
-    bad, good = (pools.mean_of(energies, pools.correct == label) for label in (0, 1))
-    gaps: Floats = bad - good
-    return gaps
+    return pools.mean_of(energies, pools.correct == 0) - pools.mean_of(energies, pools.correct == 1)
 
 
 def kendall_taus(pools: PoolTable, energies: Floats) -> Floats:
@@ -48,9 +46,7 @@ def kendall_taus(pools: PoolTable, energies: Floats) -> Floats:
     # Direct definition over all pairs. It is faster than scipy's for pools of this size; a test compares the two.
     parts = [slice(start, start + POOLS_AT_ONCE) for start in range(0, len(usable), POOLS_AT_ONCE)]
     sums = np.concatenate([_orders(-energies[part], quality[part], usable[part]) for part in parts])
-    ties = np.sqrt(sums[:, 0] * sums[:, 1])
-    taus: Floats = np.divide(sums[:, 2], ties, where=ties > 0, out=np.full(len(ties), math.nan))
-    return taus
+    return ratio(sums[:, 2], np.sqrt(sums[:, 0] * sums[:, 1]))
 
 
 def _orders(given: Floats, wanted: Floats, usable: Bools) -> Floats:
@@ -86,8 +82,7 @@ def pair_accuracies(pools: PoolTable, energies: Floats) -> Floats:
     bad = known & (correct == 0)
     num_bad, num_good = bad.sum(axis=1), (known & (correct == 1)).sum(axis=1)
     wins = np.where(bad, rankdata(filled, axis=1), 0.0).sum(axis=1) - num_bad * (num_bad + 1) / 2  # Mann-Whitney's U
-    share: Floats = np.divide(wins, num_bad * num_good, where=num_bad * num_good > 0, out=np.full(len(bad), math.nan))
-    return share
+    return ratio(wins, num_bad * num_good)
 
 
 def pass_at_n_by_energy(pools: PoolTable, lambda_: float, *, max_n: int) -> Floats:
@@ -117,20 +112,6 @@ def pass_at_n_by_chance(pools: PoolTable, *, max_n: int) -> Floats:
     return np.where(total[:, None] > 0, values, math.nan)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class EnergyPicks:
-    """Energy minimisers of the pools, shape (P,) each. NaN where nothing can be selected."""
-
-    mu: Floats
-    sigma: Floats
-    correct: Floats
-
-
-def picks(pools: PoolTable, lambda_: float) -> EnergyPicks:
-    picked = pools.select(lambda_)
-    return EnergyPicks(*(pools.at(values, picked) for values in (pools.mu, pools.sigma, pools.correct)))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retained:
     """Share correct without the most uncertain selections (paper, selective prediction)."""
@@ -140,30 +121,25 @@ class Retained:
 
 
 def selective_accuracy(
-    energy_picks: EnergyPicks, bootstrap: Bootstrap, *, fractions: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+    sigma: Floats, correct: Floats, bootstrap: Bootstrap, *, shares: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 ) -> tuple[Retained, ...]:
-    """Accuracy on the labelled selections after dropping the share with the highest sigma.
+    """Accuracy on the labelled selections after dropping each of the shares with the highest sigma.
 
     Equal sigmas at the cut-off count fractionally. ``n`` is the number of remaining problems.
+
+    Args:
+        sigma: Sigma of each problem's selection, shape (P,). NaN without one.
+        correct: Correctness of the selections, shape (P,).
     """
-    sigma, right = energy_picks.sigma, energy_picks.correct
-    known = ~(np.isnan(sigma) | np.isnan(right))
+    known = ~(np.isnan(sigma) | np.isnan(correct))
     total = int(known.sum())
     if total == 0:
-        return tuple(Retained(abstain_frac=fraction, pass_at_1=NOTHING) for fraction in fractions)
-    accuracy = 1 - risks(-sigma[known], right[known], bootstrap.first(NUM_RESAMPLES).with_sample()[:, known], fractions)
+        return tuple(Retained(abstain_frac=share, pass_at_1=NOTHING) for share in shares)
+    accuracy = 1 - risks(-sigma[known], correct[known], bootstrap.first(NUM_RESAMPLES).weights[:, known], shares)
     return tuple(
-        Retained(
-            abstain_frac=fraction,
-            pass_at_1=bootstrap.share(float(values[0]), values[1:], num_answered(fraction, total)),
-        )
-        for fraction, values in zip(fractions, accuracy.T, strict=True)
+        Retained(abstain_frac=share, pass_at_1=bootstrap.share(values, num_answered(share, total)))
+        for share, values in zip(shares, accuracy.T, strict=True)
     )
-
-
-def sigma_auroc(energy_picks: EnergyPicks, bootstrap: Bootstrap) -> Estimate:
-    """AUROC of -sigma for "the selected candidate is correct". Above 0.5, a low sigma indicates a correct selection."""
-    return bootstrap.auroc(-energy_picks.sigma, energy_picks.correct)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,22 +194,22 @@ def energy_measures(
     """
     continuous = pools.has_violations
     accepted = pools.with_tolerance(tolerance) if continuous else pools
-    selected, by_mu = picks(pools, lambda_), picks(pools, 0.0)
-    has_sigma = len(names) > 1
-    return {
+    measured: dict[str, Any] = {}
+    for prefix, weight in (("mu_", 0.0), ("", lambda_)):
+        picked = pools.select(weight)
+        mu, sigma, correct = (pools.at(values, picked) for values in (pools.mu, pools.sigma, pools.correct))
+        has_sigma = len(names) > 1
+        measured[f"{prefix}sigma_auroc"] = bootstrap.auroc(-sigma, correct) if has_sigma else NOTHING
+        measured[f"{prefix}selective"] = selective_accuracy(sigma, correct, bootstrap) if has_sigma else ()
+    points = zip(mu.tolist(), sigma.tolist(), correct.tolist(), strict=True)
+    return measured | {
         "energies": tuple(_energy_rows(trained, names, lambda_, bootstrap)),
         "pass_at_n": tuple(_pass_at_n(accepted, lambda_=lambda_, bootstrap=bootstrap)) if names else (),
         "tolerance": tolerance if continuous else None,
-        "sigma_auroc": sigma_auroc(selected, bootstrap) if has_sigma else NOTHING,
-        "selective": selective_accuracy(selected, bootstrap) if has_sigma else (),
-        "mu_sigma_auroc": sigma_auroc(by_mu, bootstrap) if has_sigma else NOTHING,
-        "mu_selective": selective_accuracy(by_mu, bootstrap) if has_sigma else (),
         "theory": ensemble_theory(trained, bootstrap),
         "picks": tuple(
             PickPoint(mu=mu, sigma=sigma, correct=None if math.isnan(correct) else correct == 1)
-            for mu, sigma, correct in zip(
-                selected.mu.tolist(), selected.sigma.tolist(), selected.correct.tolist(), strict=True
-            )
+            for mu, sigma, correct in points
             if not math.isnan(mu)
         ),
     }
@@ -249,34 +225,27 @@ def _energy_rows(
     rows = []
     for name, energies in columns.items():
         finite = np.where(np.isfinite(energies), energies, math.nan)
+        bad, good = (sums_of(pools, finite, (pools.correct == label) & ~np.isnan(finite)) for label in (0, 1))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            totals = weighted_sums(bootstrap.weights, np.stack([*bad, *good], axis=1)).T
+            difference = totals[0] / totals[1] - totals[2] / totals[3]
         rows.append(
             EnergyMeasureRow(
                 name=name,
                 pair_accuracy=bootstrap.proportion(pair_accuracies(pools, energies)),
                 kendall_tau_b=bootstrap.mean(kendall_taus(pools, energies)),
                 energy_gap=bootstrap.mean(energy_gaps(pools, finite)),
-                mean_difference=_mean_difference(pools, finite, bootstrap),
-                mean_correct=bootstrap.ratio(*_class_sums(pools, finite, 1.0)),
-                mean_incorrect=bootstrap.ratio(*_class_sums(pools, finite, 0.0)),
+                mean_difference=bootstrap.interval(difference, int(((good[1] + bad[1]) > 0).sum())),
+                mean_correct=bootstrap.ratio(*good),
+                mean_incorrect=bootstrap.ratio(*bad),
             )
         )
     return rows
 
 
-def _class_sums(pools: PoolTable, energies: Floats, label: float) -> tuple[Floats, Floats]:
-    """Sum and number of the energies of one label, shape (P,) each."""
-    inside = (pools.correct == label) & ~np.isnan(energies)
-    return pools.total(np.where(inside, energies, 0.0)), pools.total(inside)
-
-
-def _mean_difference(pools: PoolTable, energies: Floats, bootstrap: Bootstrap) -> Estimate:
-    good, bad = _class_sums(pools, energies, 1.0), _class_sums(pools, energies, 0.0)
-    if not good[1].any() or not bad[1].any():
-        return NOTHING
-    totals = weighted_sums(bootstrap.with_sample(), np.stack([*bad, *good], axis=1)).T
-    with np.errstate(invalid="ignore", divide="ignore"):
-        differences = totals[0] / totals[1] - totals[2] / totals[3]
-    return bootstrap.of_samples(differences, int(((good[1] + bad[1]) > 0).sum()))
+def sums_of(pools: PoolTable, values: Floats, rows: Bools) -> tuple[Floats, Floats]:
+    """Sum of ``values`` over these rows, and their number, shape (P,) each."""
+    return pools.total(np.where(rows, values, 0.0)), pools.total(rows)
 
 
 def _pass_at_n(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap) -> list[PassAtN]:
@@ -348,19 +317,19 @@ def ensemble_theory(pools: PoolTable, bootstrap: Bootstrap) -> EnsembleTheory | 
     num_pairs = int(counts.sum())
     if num_pairs == 0:
         return None
-    known, weights = counts > 0, bootstrap.with_sample()
+    known, weights = counts > 0, bootstrap.weights
     totals = weighted_sums(weights, known.astype(np.float64))[:, None]
     sums = weighted_sums(weights, np.where(known[:, None], table, 0.0))
-    moments = np.divide(sums, totals, where=totals > 0, out=np.full(sums.shape, math.nan))
+    moments = ratio(sums, np.broadcast_to(totals, sums.shape))
     n, qs, rhos = int(known.sum()), moments[:, :num_adapters].mean(axis=1), _rho(moments, num_adapters)
     q, rho = float(qs[0]), float(rhos[0])
     return EnsembleTheory(
         num_adapters=num_adapters,
-        q=bootstrap.of_samples(qs, n),
-        rho=bootstrap.of_samples(rhos, n),
+        q=bootstrap.interval(qs, n),
+        rho=bootstrap.interval(rhos, n),
         predicted=None if math.isnan(rho) else ensemble_accuracy(num_adapters, q, rho),
         ceiling=None if math.isnan(rho) else ensemble_accuracy(math.inf, q, rho),
-        measured=bootstrap.of_samples(moments[:, -1], n),
+        measured=bootstrap.interval(moments[:, -1], n),
         num_pairs=num_pairs,
     )
 
@@ -387,7 +356,7 @@ def _moments(pools: PoolTable) -> tuple[Floats, Floats]:
     first = products[:, range(num_adapters), range(num_adapters)]
     second = products[:, :num_adapters, :num_adapters].reshape(num_pools, -1)
     table = np.concatenate([first, second, products[:, -1, -1:]], axis=1)
-    return np.divide(table, counts[:, None], where=counts[:, None] > 0, out=np.full(table.shape, math.nan)), counts
+    return ratio(table, np.broadcast_to(counts[:, None], table.shape)), counts
 
 
 def _rho(moments: Floats, num_adapters: int) -> Floats:

@@ -35,6 +35,8 @@ from raydebm.evaluation.results.entries import (
     DifficultyRow,
     DimensionTable,
     LoopSummary,
+    OutcomeValues,
+    SelectorEntry,
     SelectorRow,
     comparisons,
     difficulties,
@@ -283,19 +285,7 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         )
     names = inputs.adapter_names()
     bootstrap = Bootstrap.of(pools.num_pools, seed=seed)
-    selectors = selectors_of(
-        pools,
-        lambda_=policy.lambda_,
-        adapters=names,
-        validation=inputs.validation,
-        labelled=inputs.labelled,
-        decided=inputs.decided,
-    )
-    entries, loop = [entry_of(selector, pools) for selector in selectors], None
-    if inputs.outcomes is not None and names:
-        results = outcome_values(pools, inputs.outcomes, labels=inputs.labels)
-        entries[-1:-1] = loop_entries(results, policy)  # before the oracle
-        loop = summarise_loop(results, bootstrap)
+    selectors, entries, loop = selector_entries(inputs)
     rows = selector_rows(entries, bootstrap)
     by_part = [
         each for each in selectors if each.name in BY_PART or each.name.startswith((SINGLE_SHOT, BEST_GENERATOR))
@@ -309,7 +299,7 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         task=inputs.task,
         seed=seed,
         shuffle_seed=SHUFFLE_SEED,
-        num_bootstrap=len(bootstrap.counts),
+        num_bootstrap=len(bootstrap.weights) - 1,
         policy=policy.settings(),
         generators=pools.authors,
         adapters=tuple(names),
@@ -318,7 +308,7 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         costs=cost_rows(selectors, rows, pools, judge_usd=inputs.judge_usd, bootstrap=bootstrap),
         **energy_measures(pools, trained, names, lambda_=policy.lambda_, bootstrap=bootstrap, tolerance=TOLERANCE),
         difficulties=tuple(difficulties(pools.problems, entries, bootstrap)),
-        loop=loop,
+        loop=None if loop is None else summarise_loop(loop, bootstrap),
         comparisons=tuple(comparisons(entries, bootstrap, seed)),
         dimensions=dimension_table(pools, by_part, bootstrap),
         violation_comparisons=tuple(comparisons(entries, bootstrap, seed, in_violation=True)),
@@ -334,6 +324,26 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
         command=command_line() if inputs.command is None else inputs.command,
         versions=versions(),
     )
+
+
+def selector_entries(
+    inputs: EvaluationInputs,
+) -> tuple[list[Selector], list[SelectorEntry], OutcomeValues | None]:
+    """All selectors, the values of selectors and loop on each problem (the oracle's last), and the loop's results."""
+    pools, names = inputs.pools, inputs.adapter_names()
+    selectors = selectors_of(
+        pools,
+        lambda_=inputs.policy.lambda_,
+        adapters=names,
+        validation=inputs.validation,
+        labelled=inputs.labelled,
+        decided=inputs.decided,
+    )
+    entries, loop = [entry_of(selector, pools) for selector in selectors], None
+    if inputs.outcomes is not None and names:
+        loop = outcome_values(pools, inputs.outcomes, labels=inputs.labels)
+        entries[-1:-1] = loop_entries(loop, inputs.policy)
+    return selectors, entries, loop
 
 
 def selectors_of(

@@ -7,8 +7,8 @@ resamples, so differences between selectors are paired.
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -55,47 +55,40 @@ class Estimate:
 NOTHING = Estimate(value=None, low=None, high=None, n=0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ratio:
-    """Ratio of sums over problems, with the columns whose sums over resamples determine its interval."""
-
-    value: float
-    n: int
-    columns: tuple[Floats, ...]
-    """Numerators, and denominators unless every problem counts once. Empty if there is nothing to average."""
-
-    @classmethod
-    def of(cls, numerators: Floats, denominators: Floats) -> "_Ratio":
-        known = ~(np.isnan(numerators) | np.isnan(denominators))
-        n = int(known.sum())
-        total = float(denominators[known].sum())
-        if n == 0 or math.isclose(total, 0.0, abs_tol=1e-12):
-            return cls(math.nan, n, ())
-        columns = tuple(np.where(known, values, 0.0) for values in (numerators, denominators))
-        return cls(float(numerators[known].sum()) / total, n, columns[:1] if (columns[1] == 1).all() else columns)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Bootstrap:
-    """Resamples of ``n`` problems: count of each problem in each resample, shape (num_bootstrap, n)."""
+    """Weights of n problems in the sample itself, which are 1, and in each resample, their counts."""
 
-    counts: Weights
+    weights: Weights
+    """Shape (1 + num_bootstrap, n)."""
 
     @classmethod
     def of(cls, n: int, *, num_bootstrap: int = NUM_BOOTSTRAP, seed: int) -> "Bootstrap":
         """Sample n of n problems with replacement, ``num_bootstrap`` times."""
         generator = np.random.default_rng(seed_for(seed, "bootstrap", n))
         # A byte is sufficient for every count: one above 255 has a probability below 1e-500.
-        draws = np.zeros((num_bootstrap, n), dtype=np.uint8)
-        if n == 0:
-            return cls(draws)
-        for row in range(num_bootstrap):
-            draws[row] = np.bincount(generator.integers(0, n, size=n), minlength=n)
-        return cls(draws)
+        weights = np.ones((1 + num_bootstrap, n), dtype=np.uint8)
+        for row in weights[1:] if n else ():
+            row[:] = np.bincount(generator.integers(0, n, size=n), minlength=n)
+        return cls(weights)
 
-    def sums(self, columns: Floats) -> Floats:
-        """Sum of each column over each resample, (n, M) -> (num_bootstrap, M), or (n,) -> (num_bootstrap,)."""
-        return weighted_sums(self.counts, columns)
+    @cached_property
+    def sizes(self) -> Floats:
+        """Sum of the weights, shape (1 + num_bootstrap,)."""
+        sizes: Floats = self.weights.sum(axis=1, dtype=np.float64)
+        return sizes
+
+    def first(self, count: int) -> "Bootstrap":
+        """At most ``count`` of the resamples."""
+        return Bootstrap(self.weights[: 1 + count])
+
+    def of_items(self, problem: NDArray[np.intp]) -> "Bootstrap":
+        """Weights of items, which are those of their problems.
+
+        Args:
+            problem: Problem of each item, shape (m,).
+        """
+        return Bootstrap(self.weights[:, problem])
 
     def mean(self, values: Floats) -> Estimate:
         """Mean over problems; NaN marks a problem without a value."""
@@ -126,44 +119,39 @@ class Bootstrap:
 
     def ratios(self, pairs: Sequence[tuple[Floats, Floats]]) -> list[Estimate]:
         """``ratio`` of each pair of numerators and denominators."""
-        parts = [_Ratio.of(*pair) for pair in pairs]
-        columns = [column for part in parts for column in part.columns]
-        sums = iter(self.sums(np.stack(columns, axis=1)).T if columns else ())
-        return [self._ratio(part, [next(sums) for _ in part.columns]) for part in parts]
+        columns, numbers, is_mean = list[Floats](), list[int](), list[bool]()
+        for numerators, denominators in pairs:
+            known = ~(np.isnan(numerators) | np.isnan(denominators))
+            numbers.append(int(known.sum()))
+            columns.append(np.where(known, numerators, 0.0))
+            # The sums of such denominators are the sizes.
+            is_mean.append(bool(known.all() and (denominators == 1).all()))
+            if not is_mean[-1]:
+                columns.append(np.where(known, denominators, 0.0))
+        sums = iter(list[Floats](weighted_sums(self.weights, np.stack(columns, axis=1)).T) if columns else ())
+        estimates = list[Estimate]()
+        for n, has_sizes in zip(numbers, is_mean, strict=True):
+            top, bottom = next(sums), self.sizes if has_sizes else next(sums)
+            samples = np.divide(top, bottom, where=np.abs(bottom) > 1e-12, out=np.full(len(top), math.nan))
+            estimates.append(self.interval(samples, n))
+        return estimates
 
-    def _ratio(self, part: "_Ratio", sums: Sequence[Floats]) -> Estimate:
-        if not sums:
-            return Estimate(value=None, low=None, high=None, n=part.n)
-        # Every resample has n problems, so their number needs no sum.
-        tops, bottoms = sums if len(sums) > 1 else (sums[0], np.full(len(sums[0]), float(part.n)))
-        usable = np.abs(bottoms) > 1e-12
-        samples = np.divide(tops, bottoms, where=usable, out=np.full(len(tops), math.nan))
-        return self.interval(part.value, samples, part.n)
+    def interval(self, samples: Floats, n: int) -> Estimate:
+        """Value of a statistic, and percentiles over the resamples. NaN samples (statistic undefined) are excluded.
 
-    def interval(self, value: float, samples: Floats, n: int) -> Estimate:
-        """Percentiles of the statistic over the resamples. NaN samples (statistic undefined) are excluded."""
-        defined = samples[~np.isnan(samples)]
+        Args:
+            samples: Statistic of each row of ``weights``.
+        """
+        value, defined = float(samples[0]), samples[1:][~np.isnan(samples[1:])]
         if math.isnan(value) or not len(defined):
             return Estimate(value=None, low=None, high=None, n=n)
         tail = (1 - LEVEL) / 2
         low, high = np.quantile(defined, [tail, 1 - tail])
         return Estimate(value=value, low=float(low), high=float(high), n=n)
 
-    def first(self, count: int) -> "Bootstrap":
-        """At most ``count`` of the resamples."""
-        return Bootstrap(self.counts[:count])
-
-    def with_sample(self) -> Weights:
-        """Weights of the sample itself, which are 1, and of each resample, shape (1 + num_bootstrap, n)."""
-        return np.vstack([np.ones((1, self.counts.shape[1]), dtype=self.counts.dtype), self.counts])
-
-    def of_samples(self, samples: Floats, n: int) -> Estimate:
-        """``interval`` of a statistic of ``with_sample``."""
-        return self.interval(float(samples[0]), samples[1:], n)
-
-    def share(self, value: float, samples: Floats, n: int) -> Estimate:
+    def share(self, samples: Floats, n: int) -> Estimate:
         """``interval`` of a share of right ones among n problems, exact at 0 and 1 like ``proportion``."""
-        return _exact_at_the_ends(self.interval(value, samples, n))
+        return _exact_at_the_ends(self.interval(samples, n))
 
     def auroc(self, scores: Floats, positives: Floats) -> Estimate:
         """AUROC of ``scores`` for ``positives`` (1 or 0). Problems with NaN in either are excluded. Ties count half.
@@ -171,22 +159,17 @@ class Bootstrap:
         There is no interval with fewer than ``MIN_PER_CLASS`` of either.
         """
         known = ~(np.isnan(scores) | np.isnan(positives))
-        n = int(known.sum())
-        if n == 0:
-            return NOTHING
-        value = weighted_auroc(scores, positives, np.ones((1, len(scores))))[0]
-        samples = weighted_auroc(scores, positives, self.counts)
-        return self.auroc_interval(float(value), samples, n, fewest=fewest_of_a_class(positives[known]))
+        samples = weighted_auroc(scores, positives, self.weights)
+        return self.auroc_interval(samples, int(known.sum()), fewest=fewest_of_a_class(positives[known]))
 
-    def auroc_interval(self, value: float, samples: Floats, n: int, *, fewest: int) -> Estimate:
+    def auroc_interval(self, samples: Floats, n: int, *, fewest: int) -> Estimate:
         """``interval`` of an AUROC. None with fewer than ``MIN_PER_CLASS`` of a class.
 
         Args:
             fewest: Number of the rarer class.
         """
-        if fewest < MIN_PER_CLASS and not math.isnan(value):
-            return Estimate(value=value, low=None, high=None, n=n)
-        return self.interval(value, samples, n)
+        estimate = self.interval(samples, n)
+        return estimate if fewest >= MIN_PER_CLASS else replace(estimate, low=None, high=None)
 
 
 def fewest_of_a_class(positives: Floats) -> int:

@@ -119,7 +119,15 @@ def transfer(runs: Sequence[ScoredRun], *, title: str, refused: Sequence[Refused
             if not pools.num_pools:
                 continue
             correct[run.source] = pools.correct_at(pools.select(0.0))
-            cells.append(_cell(run, pools, bootstrap))
+            cells.append(
+                TransferCell(
+                    source=run.source,
+                    target=target,
+                    in_domain=run.in_domain,
+                    by_mu=_selected(pools, 0.0, bootstrap),
+                    by_energy=_selected(pools, run.lambda_, bootstrap),
+                )
+            )
             if target not in chance:
                 chance[target] = bootstrap.proportion(pools.by_chance())
                 votes[target] = bootstrap.proportion(values_of(MAJORITY, pools).correct)
@@ -137,16 +145,6 @@ def transfer(runs: Sequence[ScoredRun], *, title: str, refused: Sequence[Refused
         vote=votes,
         comparisons=tuple(comparisons),
         refused=tuple(refused),
-    )
-
-
-def _cell(run: ScoredRun, pools: PoolTable, bootstrap: Bootstrap) -> TransferCell:
-    return TransferCell(
-        source=run.source,
-        target=run.target,
-        in_domain=run.in_domain,
-        by_mu=_selected(pools, 0.0, bootstrap),
-        by_energy=_selected(pools, run.lambda_, bootstrap),
     )
 
 
@@ -185,10 +183,8 @@ class VariantRow:
     num_parameters: int
     by_mu: Selected
     by_energy: Selected
-    variance: Estimate
-    """Mean sigma squared over candidates of problems in which E_constraint varies."""
     constraint_share: Estimate
-    """Share of it that depends on E_constraint (``two_terms.variance_partition``)."""
+    """Share of sigma squared that depends on E_constraint (``two_terms.variance_partition``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +259,6 @@ def _row(variant: ScoredVariant, *, seed: int) -> VariantRow:
         num_parameters=variant.num_parameters,
         by_mu=by_mu,
         by_energy=by_energy,
-        variance=NOTHING if partition is None else partition.variance,
         constraint_share=NOTHING if partition is None else partition.constraint,
     )
 
@@ -300,17 +295,32 @@ def judge_agreement(pools: PoolTable, bootstrap: Bootstrap) -> tuple[Agreement, 
     """Every pair of scores, and every score with the labels. Empty without other scorers."""
     if not pools.scores:
         return ()
+    from scipy.stats import rankdata  # imported here because it is slow
+
     columns = {**pools.scores, MINUS_MU: -pools.mu, LABEL: pools.correct, VIOLATION: -pools.violation}
-    problem = pools.pool_of_row
     agreements = []
     for one, other in combinations(columns, 2):
-        if {one, other} == {LABEL, VIOLATION}:
-            continue
         known = ~(np.isnan(columns[one]) | np.isnan(columns[other]))
-        if known.sum() >= 3:
-            agreements.append(
-                _agreement(one, other, columns[one][known], columns[other][known], problem[known], bootstrap)
+        if {one, other} == {LABEL, VIOLATION} or known.sum() < 3:
+            continue
+        x, y = np.zeros((2, len(known)))
+        for centred, name in ((x, one), (y, other)):
+            ranks = rankdata(columns[name][known])
+            centred[known] = ranks - ranks.mean()
+        moments = np.stack([pools.total(values) for values in (known, x, y, x**2, y**2, x * y)], axis=1)
+        n, sx, sy, sxx, syy, sxy = weighted_sums(bootstrap.weights, moments).T
+        with np.errstate(invalid="ignore", divide="ignore"):
+            sampled = (n * sxy - sx * sy) / np.sqrt((n * sxx - sx**2) * (n * syy - sy**2))
+        agreements.append(
+            Agreement(
+                one=one,
+                other=other,
+                spearman=bootstrap.interval(
+                    np.where(np.isfinite(sampled), sampled, math.nan), int(pools.any(known).sum())
+                ),
+                num_candidates=int(known.sum()),
             )
+        )
     return tuple(agreements)
 
 
@@ -352,26 +362,3 @@ def _best_by_label(pools: PoolTable) -> Bools:
     lowest = pools.least(violation)[pools.pool_of_row]
     best: Bools = np.where(np.isfinite(lowest), violation == lowest, pools.correct == 1)
     return best
-
-
-def _agreement(one: str, other: str, x: Floats, y: Floats, problem: np.ndarray, bootstrap: Bootstrap) -> Agreement:
-    from scipy.stats import rankdata  # imported here because it is slow
-
-    ranks = rankdata(x), rankdata(y)
-    first, second = (rank - rank.mean() for rank in ranks)
-    width = bootstrap.counts.shape[1]
-    moments = np.stack(
-        [
-            np.bincount(problem, weights=values, minlength=width)
-            for values in (np.ones(len(x)), first, second, first**2, second**2, first * second)
-        ],
-        axis=1,
-        dtype=np.float64,
-    )
-    n, sx, sy, sxx, syy, sxy = weighted_sums(bootstrap.with_sample(), moments).T
-    with np.errstate(invalid="ignore", divide="ignore"):
-        sampled = (n * sxy - sx * sy) / np.sqrt((n * sxx - sx**2) * (n * syy - sy**2))
-    sampled = np.where(np.isfinite(sampled), sampled, math.nan)
-    return Agreement(
-        one=one, other=other, spearman=bootstrap.of_samples(sampled, len(np.unique(problem))), num_candidates=len(x)
-    )

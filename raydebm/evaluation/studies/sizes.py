@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
+from typing import NamedTuple
 
 import numpy as np
 
-from raydebm.decision.table import Floats, Ints, PoolTable
+from raydebm.decision.table import Floats, PoolTable, ratio
 from raydebm.evaluation.certainty.signals import NUM_RESAMPLES
 from raydebm.evaluation.results.energy_metrics import (
     EnsembleTheory,
@@ -28,6 +29,7 @@ from raydebm.evaluation.stats.intervals import (
     Bootstrap,
     Estimate,
     fewest_of_a_class,
+    known_mean,
     mean_of_known,
     weighted_auroc,
 )
@@ -104,8 +106,7 @@ class EnergyOrder:
         known = ~np.isnan(ranked)
         mass = np.where(known, chances, 0.0).sum(axis=1)
         total = np.where(known, chances * ranked, 0.0).sum(axis=1)
-        expected: Floats = np.divide(total, mass, where=mass > 1e-12, out=np.full(len(mass), math.nan))
-        return expected
+        return ratio(total, np.where(mass > 1e-12, mass, 0.0))
 
 
 def _first_of_subset(total: int, size: int) -> tuple[float, ...]:
@@ -161,10 +162,32 @@ def ensemble_sizes(
             Default: ``pools``.
     """
     pairs_of = pools if trained is None else trained
-    return tuple(
-        _size(pools, pairs_of, subsets(pools.num_members, size, seed=seed), lambda_, bootstrap, theory)
-        for size in range(1, pools.num_members + 1)
-    )
+    q, rho = (None, None) if theory is None else (theory.q.value, theory.rho.value)
+    rows = []
+    for size in range(1, pools.num_members + 1):
+        chosen = subsets(pools.num_members, size, seed=seed)
+        parts = [pools.of_adapters(subset) for subset in chosen]
+        by_energy, by_mu = (_selections(parts, weight, bootstrap) for weight in (lambda_, 0.0))
+        accuracies = [pair_accuracies(pairs_of, pairs_of.of_adapters(subset).mu) for subset in chosen]
+        shares = [share for values in by_energy.correct if (share := known_mean(values)) is not None]
+        rows.append(
+            EnsembleSize(
+                num_adapters=size,
+                num_subsets=len(chosen),
+                num_possible=comb(pools.num_members, size),
+                pass_at_1=bootstrap.proportion(mean_of_known(by_energy.correct)),
+                worst=min(shares, default=None),
+                best=max(shares, default=None),
+                pair_accuracy=bootstrap.proportion(mean_of_known(np.stack(accuracies))),
+                predicted_pair_accuracy=None if q is None or rho is None else ensemble_accuracy(size, q, rho),
+                sigma_auroc=by_energy.sigma_auroc,
+                mean_violation=by_energy.mean_violation,
+                mu_pass_at_1=bootstrap.proportion(mean_of_known(by_mu.correct)),
+                mu_sigma_auroc=by_mu.sigma_auroc,
+                mu_mean_violation=by_mu.mean_violation,
+            )
+        )
+    return tuple(rows)
 
 
 def subsets(total: int, size: int, *, seed: int) -> list[tuple[int, ...]]:
@@ -178,54 +201,30 @@ def subsets(total: int, size: int, *, seed: int) -> list[tuple[int, ...]]:
     return list(drawn)
 
 
-def _size(
-    pools: PoolTable,
-    pairs_of: PoolTable,
-    chosen: Sequence[tuple[int, ...]],
-    lambda_: float,
-    bootstrap: Bootstrap,
-    theory: EnsembleTheory | None,
-) -> EnsembleSize:
-    size = len(chosen[0])
-    parts = [pools.of_adapters(subset) for subset in chosen]
-    picks, by_mu = ([part.select(weight) for part in parts] for weight in (lambda_, 0.0))
-    correct, correct_by_mu = ([pools.correct_at(picked) for picked in each] for each in (picks, by_mu))
-    violation, mu_violation = ([pools.violation_at(picked) for picked in each] for each in (picks, by_mu))
-    shares = [float(np.nanmean(values)) for values in correct if not np.isnan(values).all()]
-    accuracies = [pair_accuracies(pairs_of, pairs_of.of_adapters(subset).mu) for subset in chosen]
-    q, rho = (None, None) if theory is None else (theory.q.value, theory.rho.value)
-    return EnsembleSize(
-        num_adapters=size,
-        num_subsets=len(chosen),
-        num_possible=comb(pools.num_members, size),
-        pass_at_1=bootstrap.proportion(mean_of_known(np.stack(correct))),
-        worst=min(shares, default=None),
-        best=max(shares, default=None),
-        pair_accuracy=bootstrap.proportion(mean_of_known(np.stack(accuracies))),
-        predicted_pair_accuracy=None if q is None or rho is None else ensemble_accuracy(size, q, rho),
-        sigma_auroc=_sigma_auroc(parts, picks, correct, bootstrap),
-        mean_violation=bootstrap.mean(mean_of_known(np.stack(violation))),
-        mu_pass_at_1=bootstrap.proportion(mean_of_known(np.stack(correct_by_mu))),
-        mu_sigma_auroc=_sigma_auroc(parts, by_mu, correct_by_mu, bootstrap),
-        mu_mean_violation=bootstrap.mean(mean_of_known(np.stack(mu_violation))),
-    )
-
-
-def _sigma_auroc(
-    parts: Sequence[PoolTable], picks: Sequence[Ints], correct: Sequence[Floats], bootstrap: Bootstrap
-) -> Estimate:
+class _Selections(NamedTuple):
+    correct: Floats
+    """Correctness by subset of adapters, shape (S, P)."""
+    mean_violation: Estimate
+    sigma_auroc: Estimate
     """Mean AUROC of -sigma over the subsets, with shared resamples."""
-    if parts[0].num_members == 1:
-        return NOTHING
-    weights = bootstrap.first(NUM_RESAMPLES).with_sample()
+
+
+def _selections(parts: Sequence[PoolTable], lambda_: float, bootstrap: Bootstrap) -> _Selections:
+    picks = [part.select(lambda_) for part in parts]
+    correct, violation = (
+        np.stack([values_at(part, picked) for part, picked in zip(parts, picks, strict=True)])
+        for values_at in (PoolTable.correct_at, PoolTable.violation_at)
+    )
+    weights = bootstrap.first(NUM_RESAMPLES).weights
     sampled, n, fewest = list[Floats](), 0, MIN_PER_CLASS
     for part, picked, right in zip(parts, picks, correct, strict=True):
         certainty = -part.at(part.sigma, picked)
         known = ~(np.isnan(certainty) | np.isnan(right))
-        if known.any():
+        if part.num_members > 1 and known.any():
             n, fewest = max(n, int(known.sum())), min(fewest, fewest_of_a_class(right[known]))
             sampled.append(weighted_auroc(certainty, right, weights))
-    if not sampled:
-        return NOTHING
-    mean = np.mean(sampled, axis=0)
-    return bootstrap.auroc_interval(float(mean[0]), mean[1:], n, fewest=fewest)
+    return _Selections(
+        correct=correct,
+        mean_violation=bootstrap.mean(mean_of_known(violation)),
+        sigma_auroc=bootstrap.auroc_interval(np.mean(sampled, axis=0), n, fewest=fewest) if sampled else NOTHING,
+    )

@@ -1,7 +1,6 @@
 """All results about one task and one pool for a report: description of the pool, evaluation, and all studies."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
@@ -12,7 +11,7 @@ from raydebm.decision.table import Floats, PoolTable
 from raydebm.evaluation.results.evaluation import Evaluation
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 from raydebm.evaluation.stats.json_results import JsonResults
-from raydebm.evaluation.studies.generators import BEST_SHARE, GeneratorRow, energy_spread, generator_rows
+from raydebm.evaluation.studies.generators import GeneratorRow, energy_spread, generator_rows, in_best_quarter
 from raydebm.evaluation.studies.scorers import Agreement, RatedPicks, judge_agreement, rated_picks
 from raydebm.evaluation.studies.sizes import EnsembleSize, PoolSize, ensemble_sizes, pool_sizes
 from raydebm.evaluation.studies.two_terms import Decomposition, VariancePartition, decomposition, variance_partition
@@ -30,10 +29,7 @@ class PoolOverview:
     """Share of problems with both a correct and an incorrect candidate. Selection matters only for these."""
     solvable: Estimate
     """Share of problems with at least one correct candidate (oracle)."""
-    prompt_characters: float
-    text_characters: float | None
     constraints: dict[str, int]
-    difficulties: dict[str, int]
 
     @property
     def size(self) -> str:
@@ -55,10 +51,7 @@ def overview(pools: PoolTable, bootstrap: Bootstrap) -> PoolOverview:
         mean_violation=bootstrap.mean(pools.mean_of(pools.violation)),
         mixed=bootstrap.proportion(mixed),
         solvable=bootstrap.proportion(best),
-        prompt_characters=float(np.mean([len(problem.prompt) for problem in pools.problems])),
-        text_characters=float(pools.length.mean()) if len(pools.length) else None,
         constraints={name: int((~np.isnan(column)).sum()) for name, column in sorted(pools.broken.items())},
-        difficulties=dict(sorted(Counter(problem.difficulty for problem in pools.problems).items())),
     )
 
 
@@ -83,12 +76,11 @@ def training_pool(pools: PoolTable, *, seed: int) -> TrainingPool | None:
     """Quality of the candidates by generator. None without pools."""
     if not pools.num_pools:
         return None
-    num_problems = pools.num_pools
-    bootstrap = Bootstrap.of(num_problems, num_bootstrap=MAX_RESAMPLES, seed=seed)
+    bootstrap = Bootstrap.of(pools.num_pools, num_bootstrap=MAX_RESAMPLES, seed=seed)
     within = {name: pools.author_of_row == index for index, name in enumerate(pools.authors)}
-    best = np.where(np.isnan(pools.violation), np.nan, pools.lowest_share(BEST_SHARE))
+    best = in_best_quarter(pools)
     return TrainingPool(
-        num_problems=num_problems,
+        num_problems=pools.num_pools,
         accuracy=bootstrap.proportion(pools.by_chance()),
         by_generator={name: bootstrap.proportion(pools.by_chance(mask)) for name, mask in within.items()},
         best_quarter={name: bootstrap.proportion(pools.mean_of(best, mask)) for name, mask in within.items()}
@@ -256,39 +248,33 @@ def study(
 
 def ridges(pools: PoolTable) -> tuple[Ridge, ...]:
     """Ridges of all candidates, then of each generator (those with the most candidates). Empty without energies."""
-    if pools.num_members == 0:
-        return ()
-    mu = pools.mu
-    known = mu[~np.isnan(mu)]
-    if not len(known):
+    known = ~np.isnan(pools.mu)
+    if not known.any():
         return ()
     # A few extreme energies must not press all others into one bin.
-    low, high = np.quantile(known, [0.002, 0.998])
+    low, high = np.quantile(pools.mu[known], [0.002, 0.998])
     edges = np.linspace(low, high if high > low else low + 1.0, NUM_BINS + 1)
-    counts = np.bincount(pools.author_of_row, minlength=len(pools.authors)).tolist()
-    largest = sorted(sorted(range(len(counts)), key=lambda index: -counts[index])[:MAX_RIDGES])
-    parts = [("all", np.ones(len(mu), dtype=np.bool_))]
+    parts = {"all": known}
     if len(pools.authors) > 1:
-        parts += [(pools.authors[index], pools.author_of_row == index) for index in largest]
-    return tuple(
-        _ridge(name, mu[mask & (pools.correct == 1)], mu[mask & (pools.correct == 0)], edges) for name, mask in parts
-    )
+        counts = np.bincount(pools.author_of_row, minlength=len(pools.authors))
+        largest = np.sort(np.argsort(-counts, kind="stable")[:MAX_RIDGES])
+        parts |= {pools.authors[index]: known & (pools.author_of_row == index) for index in largest}
 
+    def density(values: Floats) -> tuple[float, ...]:
+        counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), bins=edges)
+        return tuple((counts / len(values)).tolist()) if len(values) else ()
 
-def _ridge(name: str, good: Floats, bad: Floats, edges: Floats) -> Ridge:
-    good, bad = good[~np.isnan(good)], bad[~np.isnan(bad)]
-    return Ridge(
-        name=name,
-        edges=tuple(float(edge) for edge in edges),
-        correct=_density(good, edges),
-        incorrect=_density(bad, edges),
-        num_correct=len(good),
-        num_incorrect=len(bad),
-    )
-
-
-def _density(values: Floats, edges: Floats) -> tuple[float, ...]:
-    if not len(values):
-        return ()
-    counts, _ = np.histogram(np.clip(values, edges[0], edges[-1]), bins=edges)
-    return tuple((counts / len(values)).tolist())
+    rows = []
+    for name, inside in parts.items():
+        good, bad = (pools.mu[inside & (pools.correct == label)] for label in (1, 0))
+        rows.append(
+            Ridge(
+                name=name,
+                edges=tuple(edges.tolist()),
+                correct=density(good),
+                incorrect=density(bad),
+                num_correct=len(good),
+                num_incorrect=len(bad),
+            )
+        )
+    return tuple(rows)

@@ -25,7 +25,6 @@ class EnergyPoint:
 class Decomposition:
     """Shares of problems where both terms have a pick."""
 
-    lambda_: float
     agree: Estimate
     """Share where mu's pick is among the candidates of lowest E_constraint."""
     agree_alone: Estimate
@@ -36,7 +35,6 @@ class Decomposition:
     """Problems with different E_constraint among parsed candidates."""
     points: tuple[EnergyPoint, ...]
     """Random sample of the parsed, scored candidates, and every selected one."""
-    num_candidates: int
 
 
 def decomposition(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Decomposition | None:
@@ -54,13 +52,11 @@ def decomposition(pools: PoolTable, *, lambda_: float, bootstrap: Bootstrap, see
     agree = pools.at(cleanest, by_mu) == 1
     neither = (by_energy != by_mu) & (pools.at(cleanest, by_energy) != 1)
     return Decomposition(
-        lambda_=lambda_,
         agree=bootstrap.proportion(np.where(both, agree, math.nan)),
         agree_alone=bootstrap.proportion(np.where(both, agree & (pools.count(cleanest) == 1), math.nan)),
         neither=bootstrap.proportion(np.where(both, neither, math.nan)),
         num_constrained=int(constrained.sum()),
         points=_points(pools, usable, by_energy, seed),
-        num_candidates=int(usable.sum()),
     )
 
 

@@ -19,17 +19,28 @@ def make_evaluation(context: StageContext) -> Facts:
     """Compare all selectors on the test split, and write the report."""
     from raydebm.evaluation.report.evaluation_report import write_report  # loads plotting, which only this stage needs
 
-    recipe = context.recipe
-    policy, outcomes = calibrated_policy(context), outcomes_of(context)
+    result = replace(
+        evaluate(evaluation_inputs(context)),
+        saved=saved_samples(context),
+        texts_read=texts_read_of(context),
+        paid_usd=paid_usd(context.run),
+    )
+    write_report(result, context.run)
+    return result.facts()
+
+
+def evaluation_inputs(context: StageContext) -> EvaluationInputs:
+    """Inputs from the tables of a calibrated run."""
+    recipe, policy = context.recipe, calibrated_policy(context)
     pools, validation = (evaluated_pools(context, split) for split in (TEST, VALIDATION))
-    inputs = EvaluationInputs(
+    return EvaluationInputs(
         pools=pools,
         validation=validation,
         labelled=learned_from(context),
         decided=Decided.of(pools, policy),
         policy=policy,
         adapters=[adapter.name for adapter in recipe.scorer.adapters],
-        outcomes=outcomes,
+        outcomes=outcomes_of(context),
         labels=recorded_labels(context, TEST),
         fit=fit_in_force(context),
         judge_usd=_judge_prices(recipe, context.run),
@@ -38,14 +49,6 @@ def make_evaluation(context: StageContext) -> Facts:
         task=recipe.task.name,
         command=context.command,
     )
-    result = replace(
-        evaluate(inputs),
-        saved=saved_samples(context),
-        texts_read=texts_read_of(context),
-        paid_usd=paid_usd(context.run),
-    )
-    write_report(result, context.run)
-    return result.facts()
 
 
 def _judge_prices(recipe: Recipe, run: RunDir) -> dict[str, float]:

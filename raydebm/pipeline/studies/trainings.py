@@ -11,9 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from raydebm.config import Fold
 from raydebm.errors import ConfigError, PoolError
-from raydebm.evaluation.certainty.confidence import Decided
-from raydebm.evaluation.results.entries import entry_of, loop_entries, outcome_values
-from raydebm.evaluation.results.evaluation import Evaluation, selectors_of
+from raydebm.evaluation.results.evaluation import Evaluation, selector_entries
 from raydebm.evaluation.stats.json_results import command_line
 from raydebm.evaluation.trainings import (
     Training,
@@ -23,10 +21,9 @@ from raydebm.evaluation.trainings import (
     write_summary,
 )
 from raydebm.pipeline.context import TEST, TRAIN, VALIDATION
-from raydebm.pipeline.pools import calibrated_policy, evaluated_pools, recorded_labels, texts_read_of
+from raydebm.pipeline.pools import texts_read_of
 from raydebm.pipeline.runner import Pipeline, child_run, share_stages
-from raydebm.pipeline.stages.passes import outcomes_of
-from raydebm.pipeline.stages.posterior import learned_from
+from raydebm.pipeline.stages.evaluation import evaluation_inputs
 from raydebm.pipeline.stages.scores import check_judges
 from raydebm.pipeline.studies.confounding import screen_of
 from raydebm.records import Label, Verdict
@@ -138,21 +135,9 @@ def _trained(pipeline: Pipeline) -> Training:
 
 def training_of(pipeline: Pipeline, evaluation: Evaluation) -> Training:
     """Results of every selector, the loop and the confidence on each test pool of a finished run."""
-    recipe, policy, splits = pipeline.recipe, calibrated_policy(pipeline), pipeline.splits()
-    pools, validation = (evaluated_pools(pipeline, split) for split in (TEST, VALIDATION))
-    decided = Decided.of(pools, policy)
-    selectors = selectors_of(
-        pools,
-        lambda_=policy.lambda_,
-        adapters=[adapter.name for adapter in recipe.scorer.adapters],
-        validation=validation,
-        labelled=learned_from(pipeline),
-        decided=decided,
-    )
-    entries = [entry_of(selector, pools) for selector in selectors]
-    outcomes = outcome_values(pools, outcomes_of(pipeline), labels=recorded_labels(pipeline, TEST))
-    entries[-1:-1] = loop_entries(outcomes, policy)  # before the oracle
-    screen = screen_of(pipeline, pools, validation).screen
+    recipe, splits, inputs = pipeline.recipe, pipeline.splits(), evaluation_inputs(pipeline)
+    _, entries, _ = selector_entries(inputs)
+    screen = screen_of(pipeline, inputs.pools, inputs.validation).screen
     return Training(
         facts=TrainingFacts(
             seed=recipe.training_seed,
@@ -161,13 +146,13 @@ def training_of(pipeline: Pipeline, evaluation: Evaluation) -> Training:
             num_train=len(splits[TRAIN]),
             num_validation=len(splits[VALIDATION]),
             num_pairs=pipeline.run.facts("pairs")[TRAIN]["pairs"],
-            lambda_=calibrated_policy(pipeline).lambda_,
+            lambda_=inputs.policy.lambda_,
             sigma_auroc=evaluation.sigma_auroc.value,
             within_generator=screen.within_auroc.value,
             screen=screen.verdict(),
         ),
-        problem_ids=tuple(problem.problem_id for problem in pools.problems),
+        problem_ids=tuple(problem.problem_id for problem in inputs.pools.problems),
         entries=entries,
-        decision=None if decided is None else decided.stated(pools),
+        decision=None if inputs.decided is None else inputs.decided.stated(inputs.pools),
         texts_read=texts_read_of(pipeline),
     )

@@ -117,7 +117,7 @@ def test_a_problem_that_saves_little_is_read_with_each_answer(causal_reader):
     assert rows == [2]
 
 
-def test_a_tokenizer_without_padding_reads_texts_one_by_one(reader_without_template):
+def test_a_tokenizer_without_padding_reads_the_same(reader_without_template):
     model = reader(reader_without_template)
 
     together = model.read([(PROBLEM, ANSWER), (PROBLEM, "w9")])

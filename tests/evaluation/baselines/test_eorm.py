@@ -66,7 +66,7 @@ def test_padding_changes_no_energy():
 
 
 def test_it_learns_to_prefer_correct_candidates_of_unseen_problems(trained, pool):
-    scorer = Eorm.load(trained, "eorm")
+    scorer = Eorm(trained, "eorm")
     scores = scorer.score([pool("q", "w8 w9 wrong", "w8 w9 right", prompt="w49 w1")])[0]
 
     assert scores[1].value > scores[0].value
@@ -93,7 +93,7 @@ def test_without_validation_the_last_epoch_is_kept(size, tmp_path):
 
 
 def test_a_long_problem_is_cut_and_the_answer_stays(trained, pool):
-    scorer = Eorm.load(trained, "eorm")
+    scorer = Eorm(trained, "eorm")
     scores = scorer.score([pool("q", "w8 w9 wrong", "w8 w9 right", prompt="w49 " * 100)])[0]
 
     assert scores[1].value > scores[0].value
@@ -129,7 +129,7 @@ def test_nothing_to_train_on_is_said(size, tmp_path):
 def test_a_torn_checkpoint_is_refused(trained):
     (trained / "eorm.safetensors").write_bytes(b"corrupt")
     with pytest.raises(CheckpointError, match="cannot be read"):
-        Eorm.load(trained, "eorm")
+        Eorm(trained, "eorm")
 
 
 def test_a_folder_without_a_tokenizer_is_named(size, tmp_path):

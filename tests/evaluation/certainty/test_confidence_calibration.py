@@ -19,16 +19,6 @@ def test_twenty_values_make_ten_bins_of_two():
     assert equal_mass_bins(np.arange(20.0)[::-1]).tolist() == [9 - place // 2 for place in range(20)]
 
 
-def test_five_values_stand_in_five_bins():
-    # Middle ranks 0.5, 1.5, ... of 5: tenths 1, 3, 5, 7, 9.
-    assert equal_mass_bins(np.array([0.1, 0.2, 0.3, 0.4, 0.5])).tolist() == [1, 3, 5, 7, 9]
-
-
-def test_equal_values_share_the_bin_of_their_middle_rank():
-    # Nine of ten are equal: their middle rank is 1 + 9 / 2 of 10, in the sixth tenth.
-    assert equal_mass_bins(np.array([1.0] * 9 + [0.2])).tolist() == [5] * 9 + [0]
-
-
 def test_every_group_of_equal_values_has_the_bin_of_its_own_middle():
     # Masses 6, 2 and 2 of 10: their middles are 3, 7 and 9.
     values = np.array([0.1] * 6 + [0.2] * 2 + [0.3] * 2)
@@ -82,12 +72,6 @@ def test_without_any_problem_there_is_no_number():
 def of_coins(n):
     """One bin: n problems of probability 1/2, all right."""
     return calibration_error(np.full(n, 0.5), np.ones(n), np.zeros(n, dtype=np.intp))
-
-
-def test_a_perfect_confidence_in_one_coin_is_always_off_by_a_half():
-    error = of_coins(1)
-
-    assert (error.value, error.perfect, error.perfect_high) == (0.5, 0.5, 0.5)
 
 
 def test_a_perfect_confidence_in_two_coins_is_off_half_the_time():

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from hand_made import table_of
 
 from raydebm.evaluation.certainty.reliability import fitted, reliability, sigma_bins, trust
@@ -8,21 +7,6 @@ from raydebm.evaluation.stats.intervals import Bootstrap
 
 def bootstrap(n):
     return Bootstrap.of(n, num_bootstrap=100, seed=0)
-
-
-def test_bins_hold_equally_many_problems_also_where_a_confidence_gathers_near_one():
-    """Five values, middle ranks in the tenths 1, 3, 5, 7 and 9: five bins, where equal width has one."""
-    row = reliability("p", "", np.array([0.91, 0.92, 0.93, 0.94, 0.95]), np.array([1.0, 0, 1, 0, 1]), bootstrap(5))
-
-    assert row.ece.value == pytest.approx((0.09 + 0.92 + 0.07 + 0.94 + 0.05) / 5)
-    assert [(b.low, b.n) for b in row.bins] == [(0.91, 1), (0.92, 1), (0.93, 1), (0.94, 1), (0.95, 1)]
-
-
-def test_the_base_of_graded_outcomes_is_their_variance():
-    """0.2 and 0.6 lie 0.2 from their mean."""
-    row = reliability("p", "", np.array([0.5, 0.5]), np.array([0.2, 0.6]), bootstrap(2))
-
-    assert row.base_brier == pytest.approx(0.04)
 
 
 def test_sigma_bins_hold_equally_many_problems():

@@ -47,13 +47,6 @@ def test_graded_worth_sets_the_curves_and_correct_the_auroc():
     assert row.auroc.value == 1.0
 
 
-def test_accuracy_at_80_percent_drops_the_least_certain_fifth():
-    row = row_of([5, 4, 3, 2, 1], [1, 1, 0, 1, 0])
-
-    assert row.accuracy_at_80.value == pytest.approx(3 / 4)
-    assert row.gain_at_80.value == pytest.approx(3 / 4 - 3 / 5)
-
-
 def test_problems_without_a_label_or_a_signal_are_left_out():
     row = row_of([3, math.nan, 1, 0], [1, 1, math.nan, 0])
 

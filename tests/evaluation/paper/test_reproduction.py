@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 import hand_made
 import pytest
-from hand_made import cell, table_of
+from hand_made import cell, random_pools, table_of
 
 from raydebm.errors import PoolError
 from raydebm.evaluation.paper import reproduction as reproduction_report
@@ -25,46 +25,10 @@ from raydebm.run.directory import RunDir
 ADAPTERS = ("a0", "a1", "a2")
 
 
-def some_pools(make_pool, *, prefix="p", num_problems=40, continuous=False, seed=0):
-    """Energies lean towards the truth, four generators, a constraint, two judges."""
-    rng = random.Random(seed)
-    pools = []
-    for index in range(num_problems):
-        ease, rows, judged = rng.gauss(0, 1), [], []
-        for _ in range(8):
-            generator = rng.choice(["llama-3.1-8b", "qwen-2.5-7b", "gemma", "gpt-oss"])
-            correct = int(rng.random() < 1 / (1 + math.exp(-ease)))
-            mu, penalty = 1.0 - correct + rng.gauss(0, 0.8), 0.0 if correct else rng.choice([0.0, 0.5, 1.0, math.inf])
-            rows.append(
-                (
-                    None if rng.random() < 0.02 else correct,
-                    {
-                        "members": tuple(mu + rng.gauss(0, 0.2 + 0.3 * abs(ease)) for _ in ADAPTERS),
-                        "penalty": penalty,
-                        "broken": [("budget", penalty)] if 0 < penalty < math.inf else (),
-                        "key": "right" if correct else rng.choice(["wrong", "other"]),
-                        "generator": generator,
-                        "text": "x" * rng.randint(10, 90),
-                    },
-                )
-            )
-            judged.append(correct + rng.gauss(0, 1))
-        pools.append(
-            make_pool(
-                *rows,
-                problem_id=f"{prefix}{index:03d}-",
-                difficulty=f"{2 + index % 2} people",
-                scores={"judge one": judged, "judge two": [score + rng.gauss(0, 1) for score in judged]},
-                violations=[0.0 if label else rng.random() for label, _ in rows] if continuous else None,
-            )
-        )
-    return pools
-
-
-def studied(make_pool, *, task="knights_knaves", name="puzzles", continuous=False, seed=0, repaired=False):
+def studied(*, task="knights_knaves", name="puzzles", continuous=False, seed=0, repaired=False):
     return hand_made.studied(
-        some_pools(make_pool, continuous=continuous, seed=seed),
-        some_pools(make_pool, prefix="v", seed=1),
+        random_pools(continuous=continuous, seed=seed),
+        random_pools(prefix="v", seed=1),
         task=task,
         name=name,
         adapters=ADAPTERS,
@@ -79,19 +43,19 @@ def studied(make_pool, *, task="knights_knaves", name="puzzles", continuous=Fals
 
 
 @pytest.fixture(scope="module")
-def puzzles(make_pool):
-    return studied(make_pool)
+def puzzles():
+    return studied()
 
 
 @pytest.fixture(scope="module")
-def plans(make_pool):
-    return studied(make_pool, task="travelplanner", name="plans", continuous=True)
+def plans():
+    return studied(task="travelplanner", name="plans", continuous=True)
 
 
 @pytest.fixture(scope="module")
-def matrix(make_pool):
-    home = some_pools(make_pool, seed=2)
-    other = some_pools(make_pool, prefix="o", seed=3)
+def matrix():
+    home = random_pools(seed=2)
+    other = random_pools(prefix="o", seed=3)
     return transfer(
         [
             ScoredRun(source="K&K (MB)", target="K&K", pools=table_of(home), in_domain=True),
@@ -185,23 +149,14 @@ def test_what_the_pools_hold_is_measured(reproduced, label, row, column):
     assert cell(reproduced, label, row, column).status == "measured"
 
 
-def test_a_second_pool_of_a_task_gets_a_column_of_its_own(puzzles, make_pool):
-    other = studied(make_pool, name="more puzzles")
-
-    table = reproduction([puzzles, other]).tables[0]
-
-    assert table.columns[-1] == "more puzzles"
-    assert dict(table.rows)["Oracle"][-1].status == "measured"
+@pytest.fixture(scope="module")
+def before():
+    return studied(task="taco", name="programs")
 
 
 @pytest.fixture(scope="module")
-def before(make_pool):
-    return studied(make_pool, task="taco", name="programs")
-
-
-@pytest.fixture(scope="module")
-def after(make_pool):
-    return studied(make_pool, task="taco", name="programs, repaired", seed=5, repaired=True)
+def after():
+    return studied(task="taco", name="programs, repaired", seed=5, repaired=True)
 
 
 def test_a_scorer_before_and_after_its_repair_stand_side_by_side(before, after):
@@ -241,9 +196,9 @@ def test_the_note_says_when_a_scorer_is_repaired_other_than_the_papers(before):
     assert "TACO: programs, scorer on encoder-mini, not repaired (the paper's is" in table.note
 
 
-def test_tables_of_data_are_of_the_training_pool(make_pool, puzzles):
-    train = some_pools(make_pool, prefix="t", num_problems=12, seed=7)
-    own = hand_made.studied(some_pools(make_pool), task="knights_knaves", train=train)
+def test_tables_of_data_are_of_the_training_pool(puzzles):
+    train = random_pools(prefix="t", num_problems=12, seed=7)
+    own = hand_made.studied(random_pools(), task="knights_knaves", train=train)
     reproduced = reproduction([own])
 
     assert cell(reproduced, "tab:dataset_overview", "K&K", "Train").measured == "12"
@@ -253,8 +208,8 @@ def test_tables_of_data_are_of_the_training_pool(make_pool, puzzles):
     assert cell(reproduction([puzzles]), "tab:permodel", "Qwen-2.5-7B", "K&K").reason == "test pool"
 
 
-def test_with_violation_scores_a_generator_is_measured_by_its_share_of_the_best_quarter(make_pool):
-    pools = some_pools(make_pool)
+def test_with_violation_scores_a_generator_is_measured_by_its_share_of_the_best_quarter():
+    pools = random_pools()
     own = hand_made.studied(pools, task="knights_knaves", train=pools)
     share = own.training.accuracy
     own = replace(own, training=replace(own.training, best_quarter={"qwen-2.5-7b": share}))
@@ -305,23 +260,6 @@ def test_a_task_with_choices_has_their_number_and_the_chance_of_guessing(make_po
     assert "not all problems" in cell(reproduced, "tab:musr_subsets", "Object placements", "Random baseline").reason
 
 
-def test_a_single_shot_model_fills_the_papers_row_of_it(make_pool):
-    pools = [
-        make_pool(
-            (0, {"generator": "qwen-2.5-7b", "members": (0.0,)}),
-            (1, {"generator": "qwen-2.5-7b", "members": (1.0,)}),
-            (1, {"generator": "claude-opus-4.6", "greedy": True}),
-            problem_id=f"p{index}",
-        )
-        for index in range(4)
-    ]
-    results = hand_made.studied(pools, task="knights_knaves", name="puzzles")
-
-    opus = cell(reproduction([results]), "tab:main_results", "Claude Opus 4.6", "K&K")
-
-    assert (opus.estimate.value, opus.reason) == (1.0, "here: claude-opus-4.6; one answer at temperature 0")
-
-
 @pytest.mark.parametrize("other", ["claude-3-opus-20240229", "qwen2.5-7b"])
 def test_another_model_of_a_family_does_not_fill_the_papers_row(make_pool, other):
     pools = [
@@ -337,13 +275,6 @@ def test_another_model_of_a_family_does_not_fill_the_papers_row(make_pool, other
 
     rows = ("Claude Opus 4.6", "Claude Sonnet 4.6", "Qwen-72B-Instruct")
     assert {cell(reproduced, "tab:main_results", row, "K&K").status for row in rows} == {"needs a key or GPU"}
-
-
-def test_every_cell_of_the_paper_is_counted_once(reproduced):
-    counts = reproduced.facts()["cells"]
-
-    assert counts["measured"] + counts["not_measurable"] + counts["needs_key_or_gpu"] == counts["published"]
-    assert counts["measured"] > 60
 
 
 def test_studies_and_reports_survive_json(reproduced, puzzles):
@@ -512,8 +443,8 @@ def test_any_pools_can_be_studied(make_pool, seed):
     assert StudyResults.from_json(json.loads(json.dumps(study.to_json(), allow_nan=False))) == study
 
 
-def test_another_backbone_of_the_same_task_fills_its_own_rows(puzzles, make_pool):
-    other = dataclasses.replace(studied(make_pool, name="puzzles, DeBERTa"), backbone="microsoft/deberta-v3-base")
+def test_another_backbone_of_the_same_task_fills_its_own_rows(puzzles):
+    other = dataclasses.replace(studied(name="puzzles, DeBERTa"), backbone="microsoft/deberta-v3-base")
 
     reproduced = reproduction([puzzles, other])
 

@@ -4,35 +4,16 @@ from dataclasses import replace
 
 import hand_made
 import pytest
+from hand_made import outcome_of
 
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.paper.reproduction import reproduction
 from raydebm.evaluation.report.evaluation_report import figures_of
 from raydebm.evaluation.report.evaluation_tables import loop_table
-from raydebm.records import Decision, Label, Outcome, PassRecord, Verdict
+from raydebm.records import Label, Verdict
 
 PAPER = Policy(theta_sigma=0.5, theta_abstain=1.5, signal="pool_mean", num_regenerate=4)
 BY_POSTERIOR = {"rule": "posterior", "profile": "vote", "tau_accept": 0.75, "tau_answer": 0.25}
-
-
-def outcome_of(pool, best, *, num_passes):
-    last = best.candidate.candidate_id
-    records = [
-        PassRecord(
-            pass_index=index + 1, num_requested=1, num_failed=0, sigma=1.0, penalty=0.0,
-            selected=last if index == num_passes - 1 else pool.candidates[0].candidate.candidate_id,
-            decision=Decision.ACCEPT if index == num_passes - 1 else Decision.REGENERATE,
-        )
-        for index in range(num_passes)
-    ]  # fmt: skip
-    return Outcome(
-        problem=pool.problem,
-        decision=Decision.ACCEPT,
-        best=best,
-        passes=tuple(records),
-        pool=pool.candidates,
-        reason="",
-    )
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +28,7 @@ def walked(make_pool, make_item):
         for index in range(4)
     ]
     second = make_item("second", pass_index=2, problem_id="p0-")
-    outcomes = [outcome_of(pools[0], second, num_passes=2)]
+    outcomes = [outcome_of(pools[0], second, first=pools[0].candidates[0], num_passes=2)]
     outcomes += [outcome_of(pool, pool.candidates[0], num_passes=2) for pool in pools[1:3]]
     outcomes += [outcome_of(pools[3], pools[3].candidates[0], num_passes=1)]
     labels = {

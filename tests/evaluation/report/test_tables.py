@@ -260,7 +260,7 @@ def test_tables_of_a_study_of_graded_answers(make_pool):
     tables_of_it = study_tables(study(hand_made.evaluated(pool, adapters=("a0", "a1")), pool))
     by_title = {table.title: cells(table) for table in tables_of_it}
 
-    assert [each[1] for each in by_title["The pool"]] == ["2", "0.0", "0.500", "0.0", "0.0", "1", "6", "2", "1", "1"]
+    assert [each[1] for each in by_title["The pool"]] == ["2", "0.0", "0.500", "0.0", "0.0", "2"]
     assert by_title["Generators"][1] == ("h", "2", "0", "0.0", "0.750", "0", "4", "-", "-", "0.0", "-")
     assert by_title["Ensemble size (K)"][1][-2:] == ("0.250", "0.750")
     assert by_title["Candidates per problem (N)"][1][-4:] == ("0.250", "0.750", "0.500", "0.250")
@@ -276,7 +276,7 @@ def test_variants_without_violations_have_no_such_columns():
     by_mu = Selected(pass_at_1=e(0.5), lift=NOTHING, mean_violation=NOTHING, sigma_auroc=e(0.6))
     one = VariantRow(
         name="own", generators=("g", "h"), most=8, backbone="b", num_adapters=5, num_parameters=12000, by_mu=by_mu,
-        by_energy=replace(by_mu, pass_at_1=e(0.75)), variance=NOTHING, constraint_share=NOTHING,
+        by_energy=replace(by_mu, pass_at_1=e(0.75)), constraint_share=NOTHING,
     )  # fmt: skip
     (table,) = variant_tables(VariantStudy(title="Variants", rows=(one,), comparisons=()))
 

@@ -8,23 +8,15 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from raydebm.evaluation.results.energy_metrics import (
-    energy_gaps,
     energy_measures,
     kendall_taus,
     pair_accuracies,
     pass_at_n_by_chance,
     pass_at_n_by_energy,
-    picks,
     pool_energies,
     selective_accuracy,
-    sigma_auroc,
 )
 from raydebm.evaluation.stats.intervals import Bootstrap
-
-
-def pair_accuracy(pools, energies):
-    (value,) = pair_accuracies(pools, energies)
-    return value
 
 
 def kendall_tau_b(pools, energies):
@@ -36,37 +28,36 @@ def bootstrap(n):
     return Bootstrap.of(n, num_bootstrap=200, seed=0)
 
 
-@pytest.fixture
-def ranked(make_pool):
-    """Energies 0, 1, 2, 3 with labels 1, 0, 1, 0."""
-    return table_of([make_pool(*[(label, {"members": (float(e),)}) for e, label in enumerate([1, 0, 1, 0])])])
+ENERGIES = st.sampled_from([0.0, 1.0, 2.5]) | st.none()
 
 
-def test_pair_accuracy_counts_pairs(ranked):
-    assert pair_accuracy(ranked, ranked.mu) == 0.75  # 0<1, 0<3, 2<3 of four pairs
+@given(
+    rows=st.lists(
+        st.lists(st.tuples(st.sampled_from([1, 0, None]), ENERGIES), min_size=1, max_size=4), min_size=1, max_size=3
+    )
+)
+def test_pair_accuracies_compare_every_pair(make_pool, rows):
+    pools = table_of(
+        make_pool(
+            *[(label, {"members": None if energy is None else (energy,)}) for label, energy in pool],
+            problem_id=f"p{index}",
+        )
+        for index, pool in enumerate(rows)
+    )
+    shares = pair_accuracies(pools, pools.mu).tolist()
+    assert [None if math.isnan(share) else share for share in shares] == [share_of_pairs(pool) for pool in rows]
 
 
-def test_pair_accuracy_counts_ties_half(make_pool):
-    pool = table_of([make_pool((1, {"members": (0.0,)}), (0, {"members": (0.0,)}))])
-
-    assert pair_accuracy(pool, pool.mu) == 0.5
-
-
-def test_pair_accuracy_needs_both_classes(make_pool):
-    pool = table_of([make_pool((1, {"members": (0.0,)}), (None, {"members": (1.0,)}))])
-
-    assert math.isnan(pair_accuracy(pool, pool.mu))
+def share_of_pairs(pool):
+    good, bad = ([energy for label, energy in pool if label == wanted and energy is not None] for wanted in (1, 0))
+    pairs = [1.0 if one < other else 0.5 * (one == other) for one in good for other in bad]
+    return sum(pairs) / len(pairs) if pairs else None
 
 
 def test_an_unparsed_wrong_candidate_is_ranked_last_by_the_total_energy(make_pool):
     pool = table_of([make_pool((1, {"members": (9.0,)}), (0, {"members": (0.0,), "penalty": math.inf}))])
 
-    assert pair_accuracy(pool, pool_energies(pool, 1.0)) == 1.0
-    assert pair_accuracy(pool, pool.mu) == 0.0
-
-
-def test_energy_gap_is_incorrect_minus_correct(ranked):
-    assert energy_gaps(ranked, ranked.mu).tolist() == [1.0]  # (1 + 3) / 2 - (0 + 2) / 2
+    assert pair_accuracies(pool, pool_energies(pool, 1.0)).tolist() == [1.0]
 
 
 @given(
@@ -107,44 +98,15 @@ def test_one_labelled_candidate_is_found_by_chance_as_often_as_it_is_right(make_
     np.testing.assert_equal(pass_at_n_by_chance(table_of(pools), max_n=2), [[1, 1], [0, 0], [math.nan, math.nan]])
 
 
-def test_picks_carry_sigma_and_label_of_the_selected(make_pool):
-    pools = [
-        make_pool((1, {"members": (0.0, 2.0)}), (0, {"members": (3.0, 3.0)})),
-        make_pool((0, {"members": (0.0, 0.0), "penalty": math.inf}), problem_id="q"),
-    ]
-
-    chosen = picks(table_of(pools), 1.0)
-
-    assert (chosen.mu[0], chosen.sigma[0], chosen.correct[0]) == (1.0, 1.0, 1.0)
-    assert math.isnan(chosen.sigma[1])
-    assert math.isnan(chosen.correct[1])
-
-
-def picked(make_pool, *rows):
-    pools = [make_pool((label, {"members": (-s, s)}), problem_id=f"p{i}") for i, (s, label) in enumerate(rows)]
-    return picks(table_of(pools), 1.0)
-
-
-def test_sigma_auroc_is_one_when_low_sigma_means_correct(make_pool):
-    chosen = picked(make_pool, (0.1, 1), (0.2, 1), (0.9, 0), (0.5, None))
-
-    estimate = sigma_auroc(chosen, bootstrap(4))
-
-    assert (estimate.value, estimate.n) == (1.0, 3)
-
-
-def test_selections_of_equal_sigma_share_their_errors(make_pool):
+def test_selections_of_equal_sigma_share_their_errors():
     """Which of equals is dropped must not depend on the order of the file."""
-    chosen = picked(make_pool, (0.5, 1), (0.5, 1), (0.5, 0), (0.5, 0))
+    rows = selective_accuracy(np.full(4, 0.5), np.array([1.0, 1, 0, 0]), bootstrap(4), shares=(0.0, 0.5))
+    assert [row.pass_at_1.value for row in rows] == [0.5, 0.5]
 
-    assert [row.pass_at_1.value for row in selective_accuracy(chosen, bootstrap(4), fractions=(0.0, 0.5))] == [0.5, 0.5]
 
-
-def test_selective_accuracy_drops_the_highest_sigma(make_pool):
-    chosen = picked(make_pool, (0.9, 0), (0.1, 1), (0.2, 1), (0.3, 0), (5.0, None))
-
-    rows = selective_accuracy(chosen, bootstrap(5), fractions=(0.0, 0.25, 0.5))
-
+def test_selective_accuracy_drops_the_highest_sigma():
+    sigma, correct = np.array([0.9, 0.1, 0.2, 0.3, 5.0]), np.array([0.0, 1, 1, 0, math.nan])
+    rows = selective_accuracy(sigma, correct, bootstrap(5), shares=(0.0, 0.25, 0.5))
     assert [(row.pass_at_1.value, row.pass_at_1.n) for row in rows] == [(0.5, 4), (pytest.approx(2 / 3), 3), (1.0, 2)]
 
 

@@ -33,12 +33,6 @@ def test_random_is_the_share_of_correct_candidates(make_pool):
     assert worth("random", make_pool((1, {}), (0, {}), (0, {}), (0, {}))) == 0.25
 
 
-def test_the_chances_of_a_pools_candidates_add_up_to_one(make_pool):
-    _, chances = selectors(pool := make_pool((1, {}), (0, {}), (0, {}), (0, {})))["random"].choices(table_of([pool]))
-
-    assert chances.tolist() == [0.25] * 4
-
-
 def test_unlabeled_candidates_are_left_out_not_counted_as_wrong(make_pool):
     assert worth("random", make_pool((1, {}), (0, {}), (None, {}), (None, {}))) == 0.5
 
@@ -178,10 +172,6 @@ def test_a_rule_that_cannot_choose_violates_all_of_what_others_violate_in_part(m
     pool = make_pool((0, unparsed), (0, unparsed), violations=[1.0, 0.5])
 
     assert value_of(selectors(pool)["energy (paper)"], pool).violation == 1.0
-
-
-def test_one_generator_needs_no_rows_of_its_own(make_pool):
-    assert not [name for name in selectors(make_pool((1, {}))) if "generator" in name]
 
 
 def test_each_adapter_chooses_alone_and_mu_by_their_mean(make_pool):

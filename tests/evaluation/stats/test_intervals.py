@@ -11,11 +11,11 @@ from raydebm.evaluation.stats.intervals import NOTHING, Bootstrap, Estimate, on_
 
 
 def test_every_resample_has_n_problems():
-    assert (Bootstrap.of(7, num_bootstrap=50, seed=0).counts.sum(axis=1) == 7).all()
+    assert (Bootstrap.of(7, num_bootstrap=50, seed=0).weights.sum(axis=1) == 7).all()
 
 
 def test_the_same_seed_gives_the_same_resamples_and_another_does_not():
-    one, same, other = (Bootstrap.of(20, num_bootstrap=10, seed=seed).counts for seed in (1, 1, 2))
+    one, same, other = (Bootstrap.of(20, num_bootstrap=10, seed=seed).weights for seed in (1, 1, 2))
 
     assert (one == same).all()
     assert (one != other).any()
@@ -94,12 +94,11 @@ def test_minus_an_estimate_turns_its_interval_around():
     assert -NOTHING == NOTHING
 
 
-def test_sums_over_resamples_by_hand():
-    """Two resamples of three problems."""
-    counts = np.array([[2, 1, 0], [0, 0, 3]], dtype=np.uint8)
-
-    assert Bootstrap(counts).sums(np.array([1.0, 10.0, 100.0])).tolist() == [12.0, 300.0]
-    assert Bootstrap(counts).sums(np.array([[1.0, 0.5], [10.0, 0.5], [100.0, 0.5]])).tolist() == [[12, 1.5], [300, 1.5]]
+def test_items_have_the_weights_of_their_problems():
+    """The first problem has two fields, right and wrong, the second one, right. The resample has the first, twice."""
+    by_item = Bootstrap(np.array([[1, 1], [2, 0]], dtype=np.uint8)).of_items(np.array([0, 0, 1]))
+    estimate = by_item.mean(np.array([1.0, 0.0, 1.0]))
+    assert (estimate.value, estimate.low, estimate.high) == (pytest.approx(2 / 3), 0.5, 0.5)
 
 
 @given(

@@ -1,7 +1,7 @@
 """Scorers that differ in one thing, by hand, and the cells of the paper's tables that they fill."""
 
 import pytest
-from hand_made import studied, table_of
+from hand_made import cell, studied, table_of
 
 from raydebm.evaluation.paper.reproduction import reproduction
 from raydebm.evaluation.report.study_tables import variant_tables
@@ -67,16 +67,6 @@ def test_a_variant_on_fewer_problems_is_compared_on_these(several, single):
     assert study.comparison("alone", "whole", "E").difference.n == 4
 
 
-def test_how_much_of_sigma_moves_with_the_constraint(make_pool):
-    """Members weigh the penalty by 1 and by 3 and agree on everything else."""
-    pools = [
-        make_pool((1, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 3.0), "penalty": 1.0}), problem_id=f"p{index}")
-        for index in range(4)
-    ]
-    (row,) = variant_study([scored("whole", pools)], title="", seed=0).rows
-    assert row.constraint_share.value == pytest.approx(0.5)
-
-
 @pytest.fixture(scope="module")
 def reproduced(several, single, compared):
     studies = [
@@ -89,11 +79,6 @@ def reproduced(several, single, compared):
     ]
     matrix = transfer(runs, title="Pools")
     return reproduction(studies, transfers=[matrix], variants=[compared], command="raydebm reproduce")
-
-
-def cell(reproduced, label, row, column="GSM8K"):
-    table = next(table for table in reproduced.tables if table.label == label)
-    return dict(table.rows)[row][table.columns.index(column)]
 
 
 @pytest.mark.parametrize(
