@@ -118,10 +118,3 @@ def causal_reader(tmp_path_factory):
     tokenizer = word_tokenizer(template=TEMPLATE)
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(single="$A", pair="$A $B:1")
     return saved(tmp_path_factory.mktemp("reader") / "causal", model, tokenizer)
-
-
-@pytest.fixture(scope="session")
-def reader_without_template(tmp_path_factory):
-    """A causal model without a chat template, whose tokenizer has no padding token."""
-    model = seeded(lambda: LlamaForCausalLM(llama_config()))
-    return saved(tmp_path_factory.mktemp("reader") / "unpadded", model, word_tokenizer(pad=False))

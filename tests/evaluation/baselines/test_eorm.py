@@ -1,6 +1,5 @@
 import pytest
 import torch
-from transformers import BertConfig
 
 from raydebm.config import EormBaseline, PairsConfig
 from raydebm.errors import CheckpointError, ConfigError, PoolError
@@ -130,13 +129,6 @@ def test_a_torn_checkpoint_is_refused(trained):
     (trained / "eorm.safetensors").write_bytes(b"corrupt")
     with pytest.raises(CheckpointError, match="cannot be read"):
         Eorm(trained, "eorm")
-
-
-def test_a_folder_without_a_tokenizer_is_named(size, tmp_path):
-    BertConfig().save_pretrained(tmp_path)
-    wrong = size.model_copy(update={"tokenizer": str(tmp_path)})
-    with pytest.raises(CheckpointError, match=r"tokenizer '.*' has no tokenizer"):
-        train_eorm("eorm", wrong, train=TRAIN, validation=[], folder=tmp_path)
 
 
 def test_a_missing_tokenizer_says_what_to_do(size, tmp_path):

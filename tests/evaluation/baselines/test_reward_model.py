@@ -87,8 +87,3 @@ def test_the_context_of_the_model_bounds_the_length(decoder_reward, pool):
 def test_a_model_without_a_reward_head_is_refused(process_reward):
     with pytest.raises(CheckpointError, match="weights are missing"):
         RewardModel(config(process_reward))
-
-
-def test_a_missing_model_says_what_to_do(tmp_path):
-    with pytest.raises(CheckpointError, match=r"cannot be read.*local folder"):
-        RewardModel(config(str(tmp_path / "nothing")))

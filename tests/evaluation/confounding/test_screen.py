@@ -1,12 +1,9 @@
 import math
-import re
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hand_made import table_of
 
-from raydebm.evaluation.confounding.report import generator_table, spread_table
 from raydebm.evaluation.confounding.screen import screen
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
 
@@ -199,15 +196,6 @@ def test_the_best_generator_is_the_one_that_validation_chose(pools):
     assert screening.accuracy["best generator"].value == 0.0
 
 
-def test_other_energies_replace_those_of_the_pools(make_pool):
-    pools = table_of(make_pool((1, {"members": (1.0, 3.0)}), (0, {"members": (0.0, 0.0)})))
-
-    changed = pools.with_members({"pa": (-5.0,)})
-
-    np.testing.assert_equal(changed.mu, [-5.0, np.nan])
-    assert pools.mu.tolist() == [2.0, 0.0]
-
-
 def between(value, low):
     return Estimate(value=value, low=low, high=value, n=9)
 
@@ -239,18 +227,3 @@ def test_a_favourite_is_picked_ten_points_more_often_than_it_is_right(pools, val
     warnings = replace(clean, generators=(favoured, *clean.generators[1:])).warnings()
 
     assert warnings == (("picked more often than its share of correct answers: a (+11 points)",) if warns else ())
-
-
-def test_cells_of_the_tables(pools):
-    """``a`` is always liked by 2, in six problems in which both are right once of twice."""
-    screening = screened(pools(lambda correct, name, problem: -1.0 if name == "a" else 1.0))
-
-    a, _ = generator_table(screening).rows
-    assert [cell.partition(" ")[0] for cell in a[1:]] == [
-        str(rows_of(screening)["a"].num_candidates), "50.0", "50.0", "100.0", "+50.0", *["-1.000"] * 3, "0.500",
-    ]  # fmt: skip
-    values = {name: re.sub(r" \[[^\]]*\]", "", value) for name, value, _ in spread_table({"value": screening}).rows}
-    assert values["spread within problems, in units of that gap"] == "no gap"
-    assert values["the same, largest minus smallest"] == "2.000"
-    assert "chosen in hindsight" in values["best generator: correct %"]
-    assert values["warnings"] == "4"

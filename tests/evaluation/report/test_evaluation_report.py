@@ -1,6 +1,5 @@
 """The whole evaluation, from pools and outcomes to files."""
 
-import json
 import re
 
 import hand_made
@@ -32,24 +31,6 @@ def evaluation(pools):
 @pytest.fixture(scope="module")
 def page(evaluation):
     return document(evaluation).html()
-
-
-def test_figures_by_hand(make_pool):
-    """Problem 1: paper right, chance 1/2. Problem 2: paper wrong, chance 1/4. Oracle right on both."""
-    pools = [
-        make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}), problem_id="one"),
-        make_pool(
-            *[(label, {"members": (float(energy),)}) for energy, label in enumerate([0, 1, 0, 0])], problem_id="two"
-        ),
-    ]
-
-    evaluation = evaluated(pools)
-
-    paper, chance, bound = (evaluation.row(name) for name in ("energy (paper)", "random", "oracle"))
-    assert (paper.pass_at_1.value, chance.pass_at_1.value, bound.pass_at_1.value) == (0.5, 0.375, 1.0)
-    assert paper.gap_closed.value == pytest.approx((0.5 - 0.375) / (1 - 0.375))
-    assert chance.paper_minus.value == pytest.approx(0.125)
-    assert evaluation.title == evaluation.task == "toy"
 
 
 def test_fewer_energies_than_names_are_not_given_wrong_names(pools):
@@ -110,40 +91,9 @@ def test_a_problem_without_outcome_is_an_error(pools):
         evaluated(pools, outcomes=[])
 
 
-def test_pools_without_energies_are_evaluated_by_what_needs_none(make_pool):
-    evaluation = evaluated([make_pool((1, {}), (0, {}))], adapters=())
-
-    assert evaluation.row("energy (paper)") is None
-    assert "random" in document(evaluation).markdown()
-    assert "<svg" in document(evaluation).html()
-
-
 def test_pools_without_any_label_are_an_error(make_pool):
     with pytest.raises(PoolError, match="of 1 pools none has a label"):
         evaluated([make_pool((None, {}))])
-
-
-def test_violation_scores_are_averaged_where_the_task_has_them(make_pool):
-    pool = make_pool((0, {"members": (0.0,)}), (0, {"members": (1.0,)}), violations=[0.1, 0.5])
-
-    evaluation = evaluated([pool])
-
-    assert evaluation.row("energy (paper)").mean_violation.value == 0.1
-    assert evaluation.row("random").mean_violation.value == pytest.approx(0.3)
-    assert evaluation.row("energy (paper)").violation_gap_closed.value == 1.0
-    assert evaluation.row("random").violation_avoided.value == pytest.approx(0.2)
-    assert evaluation.facts()["mean_violation"]["energy (paper)"] == 0.1
-
-
-def test_evaluation_survives_json(evaluation):
-    text = json.dumps(evaluation.to_json(), allow_nan=False)
-
-    assert Evaluation.from_json(json.loads(text)) == evaluation
-
-
-def test_json_of_another_version_is_refused():
-    with pytest.raises(PoolError, match="run the evaluation stage again"):
-        Evaluation.from_json({"title": "old"})
 
 
 def test_the_page_stands_alone_and_escapes_what_it_is_given(page):

@@ -5,26 +5,25 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hand_made import table_of
+from hand_made import evaluated, table_of
 
 from raydebm.decision.evidence.posterior import Posterior
 from raydebm.decision.evidence.terms import PLAIN, Author
 from raydebm.decision.policy import Policy
 from raydebm.evaluation.certainty.confidence import Decided
 from raydebm.evaluation.report.evaluation_tables import cost_table
-from raydebm.evaluation.results.evaluation import EvaluationInputs, evaluate, selectors_of
+from raydebm.evaluation.results.evaluation import selectors_of
 from raydebm.evaluation.selectors import values_of
 from raydebm.generators.tally import SavedSamples
 
 
-def costs(pools, **judge_usd):
-    evaluation = evaluate(
-        EvaluationInputs(
-            pools=table_of(pools), policy=Policy(), task="toy",
-            adapters=("a0", "a1"), judge_usd=judge_usd,
-        )
-    )  # fmt: skip
-    return evaluation, {row.name: row for row in evaluation.costs}
+def costs(pools, **inputs):
+    return {row.name: row for row in evaluated(pools, **{"adapters": ("a0", "a1")} | inputs).costs}
+
+
+def decided_costs(pools, profile, weights, **inputs):
+    policy = Policy(rule="posterior", profile=profile, posterior=Posterior(weights=weights, context_weights={}))
+    return costs(pools, policy=policy, decided=Decided.of(table_of(pools), policy), **inputs)
 
 
 @pytest.fixture
@@ -57,23 +56,10 @@ def pools(make_pool):
     ],
 )
 def test_what_a_selector_costs_per_problem(pools, name, usd, num_candidates, num_scores):
-    _, rows = costs(pools, judge=0.1)
+    rows = costs(pools, judge_usd={"judge": 0.1})
 
     assert rows[name].usd.value == pytest.approx(usd)
     assert (rows[name].num_candidates, rows[name].num_scores) == (num_candidates, num_scores)
-
-
-def decided_costs(pools, profile, weights, **judge_usd):
-    policy = Policy(rule="posterior", profile=profile, posterior=Posterior(weights=weights, context_weights={}))
-    inputs = EvaluationInputs(
-        pools=table_of(pools),
-        policy=policy,
-        task="toy",
-        adapters=("a0", "a1"),
-        decided=Decided.of(table_of(pools), policy),
-        judge_usd=judge_usd,
-    )
-    return {row.name: row for row in evaluate(inputs).costs}
 
 
 @pytest.mark.parametrize("profile", ["energy", "posterior"])
@@ -94,7 +80,7 @@ def test_what_the_posterior_decides_pays_for_energies(pools, profile, name):
     ids=["judge", "own log-probability is free", "no weight"],
 )
 def test_the_posterior_pays_for_the_scorers_that_are_its_evidence(pools, weights, usd, num_scores):
-    row = decided_costs(pools, "posterior", weights, judge=0.1)["posterior"]
+    row = decided_costs(pools, "posterior", weights, judge_usd={"judge": 0.1})["posterior"]
 
     assert (row.usd.value, row.num_scores) == (pytest.approx(usd), num_scores)
 
@@ -125,7 +111,7 @@ def test_signals_of_one_reading_are_paid_for_once(make_pool):
     pools = [make_pool((1, {"cost_usd": 0.0, "key": "x"}), (0, {"cost_usd": 0.0, "key": "y"}), scores=signals)]
     weights = {"score:reader": 1.0, "score:reader.worst": 1.0, "score:v1.5": 1.0}
 
-    rows = decided_costs(pools, "posterior", weights, **{"reader": 0.25, "v1.5": 2.0})
+    rows = decided_costs(pools, "posterior", weights, judge_usd={"reader": 0.25, "v1.5": 2.0})
 
     assert (rows["posterior"].usd.value, rows["posterior"].num_scores) == (pytest.approx(4.5), 4)
     assert (rows["reader.worst"].usd.value, rows["reader.worst"].num_scores) == (pytest.approx(0.5), 2)
@@ -133,12 +119,8 @@ def test_signals_of_one_reading_are_paid_for_once(make_pool):
 
 def test_the_posterior_of_pools_without_energies_pays_for_none(make_pool):
     pools = table_of(make_pool((1, {"cost_usd": 0.01, "key": "x"}), (0, {"cost_usd": 0.03, "key": "y"})))
-    policy = Policy(rule="posterior", posterior=Posterior(weights={"votes": 1.0}, context_weights={}))
+    row = decided_costs(pools, "posterior", {"votes": 1.0}, adapters=())["posterior"]
 
-    inputs = EvaluationInputs(pools=pools, policy=policy, task="toy", decided=Decided.of(pools, policy))
-    evaluation = evaluate(inputs)
-
-    row = next(row for row in evaluation.costs if row.name == "posterior")
     assert (row.usd.value, row.num_scores) == (pytest.approx(0.04), 0)
 
 
@@ -180,7 +162,7 @@ def test_every_selector_says_whether_it_reads_energies_and_which_scores(make_poo
 
 
 def test_an_unknown_cost_is_not_0(unpriced):
-    _, rows = costs(unpriced)
+    rows = costs(unpriced)
 
     assert (rows["majority vote"].usd.value, rows["energy (paper)"].usd.value) == (None, None)
 
@@ -188,7 +170,7 @@ def test_an_unknown_cost_is_not_0(unpriced):
 def test_the_front_is_what_nobody_beats_in_both(pools):
     """g, the first of each pool: cheapest, 0 % right. h: 3 cents, 100 %; who else is always right costs more. Random
     choice is between them."""
-    _, rows = costs(pools, judge=0.1)
+    rows = costs(pools, judge_usd={"judge": 0.1})
 
     assert {name for name, row in rows.items() if row.is_on_front} == {"first", "generator g", "random", "generator h"}
 
@@ -210,7 +192,7 @@ def unpriced(make_pool):
 
 def test_without_any_price_cheap_is_what_asks_for_little(unpriced):
     """h's: one request, 75 % right. By energies: all requests and a score of each, 100 %."""
-    _, rows = costs(unpriced)
+    rows = costs(unpriced)
 
     front = {name for name, row in rows.items() if row.is_on_front}
     assert front >= {"generator h", "energy (paper)", "mu only"}
@@ -220,7 +202,7 @@ def test_without_any_price_cheap_is_what_asks_for_little(unpriced):
 def test_one_problem_without_a_price_leaves_the_selector_without_one(make_pool):
     pools = [make_pool((1, {"cost_usd": 0.1}), problem_id="p"), make_pool((1, {}), problem_id="q")]
 
-    _, rows = costs(pools)
+    rows = costs(pools)
 
     assert rows["random"].usd.value is None
 
@@ -229,14 +211,14 @@ def test_a_failed_request_is_paid_for_by_those_who_asked_for_the_pool(make_pool)
     failed = (None, {"text": None, "cost_usd": 0.2})
     pools = [make_pool((1, {"cost_usd": 0.1}), failed)]
 
-    _, rows = costs(pools)
+    rows = costs(pools)
 
     assert rows["random"].usd.value == pytest.approx(0.1)
     assert (rows["majority vote"].usd.value, rows["majority vote"].num_candidates) == (pytest.approx(0.3), 2)
 
 
 def test_the_table_says_what_waves_saved(pools):
-    evaluation, _ = costs(pools)
+    evaluation = evaluated(pools)
     saved = SavedSamples(
         num_problems=1200, num_settled=900, num_samples=4000, sample_share=0.4, completion_tokens=9, token_share=0.254
     )

@@ -304,13 +304,6 @@ def test_dimensions_of_labels_by_selector(make_pool):
     ]
 
 
-def test_parts_of_labels_keep_their_order(make_pool):
-    pool = table_of([make_pool((0, {"members": (0.0,)}), violations=[0.5], dimensions=[{"time": 0.1, "budget": 0.9}])])
-
-    table = dimension_table(pool, standard_selectors(pool, lambda_=1.0)[:1], bootstrap([pool]))
-    assert [(name, values[0].value) for name, values in table.rows] == [("time", 0.1), ("budget", 0.9)]
-
-
 def test_ridges_are_shares_of_each_class_in_common_bins(make_pool):
     given = [(1, 0.0, "g"), (0, 1.0, "g"), (0, 1.0, "h")]
     pool = make_pool(*((label, {"members": (mu,), "generator": name}) for label, mu, name in given))
