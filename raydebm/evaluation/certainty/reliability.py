@@ -139,13 +139,12 @@ def equal_mass_bins(values: Floats) -> NDArray[np.intp]:
     Equal values share the bin of their middle rank, so the order of the problems has no effect. If there are many equal
     values, the next bins are empty.
     """
-    if len(values) == 0:
-        return np.zeros(0, dtype=np.intp)
-    _, group, mass = np.unique(values, return_inverse=True, return_counts=True)
-    # The middle of a group's mass, in tenths of the total. Values just below a whole number by rounding belong to it.
-    middle = (np.cumsum(mass) - mass / 2) * NUM_BINS / mass.sum()
-    bins: NDArray[np.intp] = np.minimum(np.floor(middle + 1e-9), NUM_BINS - 1).astype(np.intp)
-    return bins[group]
+    from scipy.stats import rankdata  # imported here because it is slow
+
+    # Values just below a whole number by rounding belong to it.
+    tenths = np.floor((rankdata(values) - 0.5) * NUM_BINS / max(len(values), 1) + 1e-9)
+    bins: NDArray[np.intp] = np.minimum(tenths, NUM_BINS - 1).astype(np.intp)
+    return bins
 
 
 def calibration_error(predicted: Floats, happened: Floats, place: NDArray[np.intp]) -> CalibrationError:

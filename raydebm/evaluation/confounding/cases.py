@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raydebm.decision.table import Floats, PoolTable
+from raydebm.decision.table import PoolTable
 from raydebm.evaluation.report.document import Table, decimal, table_of
 
 MAX_SHOWN = 20
@@ -67,17 +67,32 @@ def case_studies(pools: PoolTable, *, lambda_: float) -> CaseStudies:
         pools: Labelled test pools with energies.
         lambda_: Weight of E_constraint in the selection.
     """
-    energy, is_solvable = pools.energy(lambda_), pools.any(pools.correct == 1)
+    energy = pools.energy(lambda_)
     counts: dict[tuple[str, str], Counter[str]] = {}
     cases: list[Case] = []
     for pool, row in enumerate(pools.select(lambda_)):
         if row < 0 or math.isnan(pools.correct[row]):
             continue
-        outcome = "num_right" if pools.correct[row] == 1 else "num_avoidable" if is_solvable[pool] else "num_hopeless"
+        problem, picked = pools.problems[pool], pools.candidates[row].candidate.generator
+        start, end = pools.offsets[[pool, pool + 1]]
+        right = start + np.flatnonzero(pools.correct[start:end] == 1)
+        outcome = "num_right" if pools.correct[row] == 1 else "num_avoidable" if len(right) else "num_hopeless"
+        counts.setdefault((picked, problem.difficulty), Counter()).update(("num_picked", outcome))
         if outcome == "num_avoidable":
-            cases.append(_case(pools, pool, int(row), energy))
-        group = pools.candidates[row].candidate.generator, pools.problems[pool].difficulty
-        counts.setdefault(group, Counter()).update(("num_picked", outcome))
+            best = right[np.argmin(energy[right])]
+            cases.append(
+                Case(
+                    problem_id=problem.problem_id,
+                    difficulty=problem.difficulty,
+                    picked=picked,
+                    right=pools.candidates[best].candidate.generator,
+                    num_right=len(right),
+                    num_candidates=int(pools.sizes[pool]),
+                    margin=_finite(energy[best] - energy[row]),
+                    margin_mu=_finite(pools.mu[best] - pools.mu[row]),
+                    sigma=_finite(pools.sigma[row]) if pools.num_members > 1 else None,
+                )
+            )
     by_margin = sorted(cases, key=lambda case: (-math.inf if case.margin is None else -case.margin, case.problem_id))
     return CaseStudies(
         counts=tuple(
@@ -85,22 +100,6 @@ def case_studies(pools: PoolTable, *, lambda_: float) -> CaseStudies:
             for (generator, difficulty), own in sorted(counts.items())
         ),
         cases=tuple(by_margin),
-    )
-
-
-def _case(pools: PoolTable, pool: int, row: int, energy: Floats) -> Case:
-    right = np.flatnonzero((pools.pool_of_row == pool) & (pools.correct == 1))
-    best, problem = int(right[np.argmin(energy[right])]), pools.problems[pool]
-    return Case(
-        problem_id=problem.problem_id,
-        difficulty=problem.difficulty,
-        picked=pools.candidates[row].candidate.generator,
-        right=pools.candidates[best].candidate.generator,
-        num_right=len(right),
-        num_candidates=int(pools.sizes[pool]),
-        margin=_finite(energy[best] - energy[row]),
-        margin_mu=_finite(pools.mu[best] - pools.mu[row]),
-        sigma=_finite(pools.sigma[row]) if pools.num_members > 1 else None,
     )
 
 

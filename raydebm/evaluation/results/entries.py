@@ -46,12 +46,8 @@ class LoopSummary:
 class OutcomeValues:
     """Result of the loop by problem, in the order of the pools."""
 
+    outcomes: Sequence[Outcome]
     accepted: Bools
-    regenerated: Bools
-    pass_failed: Bools
-    """Whether the last pass has no candidates."""
-    adopted: Bools
-    """Whether the selection is from a later pass."""
     first: Floats
     """Correctness of the first pass's selection: 1, 0, or NaN for unlabeled."""
     final: Floats
@@ -70,21 +66,13 @@ def outcome_values(pools: PoolTable, outcomes: Sequence[Outcome], *, labels: Map
     absent = [problem.problem_id for problem in pools.problems if problem.problem_id not in by_problem]
     if absent:
         raise PoolError(f"{len(absent)} problems have no outcome of the loop, the first is {absent[0]!r}")
-    pool_outcomes = [by_problem[problem.problem_id] for problem in pools.problems]
-    last = [None if outcome.best is None else outcome.best.candidate.candidate_id for outcome in pool_outcomes]
+    in_order = [by_problem[problem.problem_id] for problem in pools.problems]
+    first = [outcome.passes[0].selected for outcome in in_order]
+    last = [None if outcome.best is None else outcome.best.candidate.candidate_id for outcome in in_order]
     return OutcomeValues(
-        accepted=np.array([outcome.decision is Decision.ACCEPT for outcome in pool_outcomes]),
-        regenerated=np.array([len(outcome.passes) > 1 for outcome in pool_outcomes]),
-        pass_failed=np.array(
-            [outcome.passes[-1].num_failed == outcome.passes[-1].num_requested for outcome in pool_outcomes]
-        ),
-        adopted=np.array(
-            [outcome.best is not None and outcome.best.candidate.pass_index > 1 for outcome in pool_outcomes],
-            dtype=bool,
-        ),
-        first=_labels_of(
-            [outcome.passes[0].selected for outcome in pool_outcomes], labels, correct_of, pools.correct_of_nothing()
-        ),
+        outcomes=in_order,
+        accepted=np.array([outcome.decision is Decision.ACCEPT for outcome in in_order]),
+        first=_labels_of(first, labels, correct_of, pools.correct_of_nothing()),
         final=_labels_of(last, labels, correct_of, pools.correct_of_nothing()),
         violation=_labels_of(last, labels, violation_of, pools.violation_of_nothing()),
     )
@@ -92,14 +80,17 @@ def outcome_values(pools: PoolTable, outcomes: Sequence[Outcome], *, labels: Map
 
 def summarise_loop(results: OutcomeValues, bootstrap: Bootstrap) -> LoopSummary:
     accepted, first, final = results.accepted, results.first, results.final
+    num_passes = np.array([len(outcome.passes) for outcome in results.outcomes])
+    last_passes = [outcome.passes[-1] for outcome in results.outcomes]
+    best = [outcome.best for outcome in results.outcomes]
     return LoopSummary(
         num_problems=len(accepted),
         coverage=bootstrap.proportion(accepted.astype(float)),
         answered=bootstrap.proportion(np.where(accepted, final, math.nan)),
         first=bootstrap.proportion(first),
-        regenerated=bootstrap.proportion(results.regenerated.astype(float)),
-        num_failed_passes=int(results.pass_failed.sum()),
-        num_adopted=int(results.adopted.sum()),
+        regenerated=bootstrap.proportion((num_passes > 1).astype(float)),
+        num_failed_passes=sum(record.num_failed == record.num_requested for record in last_passes),
+        num_adopted=sum(scored is not None and scored.candidate.pass_index > 1 for scored in best),
         num_fixed=int(((first == 0) & (final == 1)).sum()),
         num_broken=int(((first == 1) & (final == 0)).sum()),
         num_abstained_correct=int((~accepted & (final == 1)).sum()),
