@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 45_980,
+    "source lines": 45_740,
     "modules": 269,
-    "test lines": 36_030,
+    "test lines": 35_740,
     "benchmark lines": 2_500,
     "client lines": 410,
     "document lines outside docs/log": 5_800,
-    "tracked bytes": 15_330_000,
+    "tracked bytes": 15_300_000,
     "recipe keys": 144,
     "service arguments": 28,
     "commands": 16,
