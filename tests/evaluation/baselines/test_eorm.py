@@ -1,13 +1,12 @@
 import pytest
 import torch
 
-from raydebm.config import EormBaseline, PairsConfig
+from raydebm.config import EormBaseline
 from raydebm.errors import CheckpointError, ConfigError, PoolError
 from raydebm.evaluation.baselines import build_scorer
 from raydebm.evaluation.baselines.eorm import SIZES, Eorm, EormModel, EormSize, train_eorm
-from raydebm.records import Candidate, Label, Verdict
 from raydebm.scorer.model.batching import pad
-from raydebm.scorer.pairs import TrainingGroup, build_pairs
+from raydebm.scorer.pairs import TrainingGroup
 
 
 def make_groups(first, count):
@@ -96,20 +95,6 @@ def test_a_long_problem_is_cut_and_the_answer_stays(trained, pool):
     scores = scorer.score([pool("q", "w8 w9 wrong", "w8 w9 right", prompt="w49 " * 100)])[0]
 
     assert scores[1].value > scores[0].value
-
-
-def test_all_pairs_of_a_problem_come_from_labels():
-    """Two correct and three incorrect candidates give six pairs; an unlabeled one gives none."""
-    verdicts = [Verdict.CORRECT] * 2 + [Verdict.INCORRECT] * 3 + [Verdict.UNLABELED]
-    candidates = [
-        Candidate(candidate_id=f"c{index}", task="toy", problem_id="p", generator="g", text=f"text {index}")
-        for index in range(6)
-    ]
-    labels = [
-        Label(candidate_id=f"c{index}", problem_id="p", verdict=verdict) for index, verdict in enumerate(verdicts)
-    ]
-
-    assert len(build_pairs(candidates, labels, config=PairsConfig(max_pairs=None), seed=0)) == 6
 
 
 def test_building_trains_once_and_again_only_for_other_data_or_settings(size, trained):

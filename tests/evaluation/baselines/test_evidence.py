@@ -28,14 +28,5 @@ def test_scores_and_their_parts_by_name_in_the_order_of_the_texts():
     ]
 
 
-def test_equal_texts_of_a_problem_are_scored_once():
-    lengths = Lengths("a")
-
-    scores = EvidenceScorers([lengths]).scores([("p", "xy"), ("q", "xy"), ("p", "xy")])
-
-    assert lengths.pools == [("p", ("xy",)), ("q", ("xy",))]
-    assert scores[0] == scores[2]
-
-
 def test_what_could_not_be_scored_is_absent():
     assert EvidenceScorers([Lengths("a")]).scores([("p", "bad")]) == [{}]

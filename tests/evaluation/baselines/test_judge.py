@@ -44,6 +44,12 @@ def config(server, **more):
     return JudgeBaseline(name="judge", generator=generator)
 
 
+@pytest.mark.parametrize(("reply", "rating"), [("Score: 5", 5.0), ("4/5", 4.0), ("Score: 6", None), ("4/10", None)])
+def test_a_rating_is_on_the_scale_that_was_asked_for(reply, rating):
+    found = read_rating(reply, 5)
+    assert (None if isinstance(found, str) else found) == rating
+
+
 @pytest.mark.parametrize(
     ("reply", "rating"),
     [
@@ -92,12 +98,6 @@ def test_each_text_is_rated_and_bad_replies_are_errors(server, pool):
     assert "not from 1 to 10" in scores[2].error
     assert scores[3].error
     assert "401" in scores[4].error
-
-
-def test_failures_that_may_pass_are_asked_again(server, pool):
-    scores = Judge(config(server)).score([pool("p", "500, 7", "truncated, 6")])[0]
-
-    assert [score.value for score in scores] == [7.0, 6.0]
 
 
 def test_the_judge_reads_problem_answer_and_criteria_and_decodes_greedily(server, pool):
@@ -158,13 +158,3 @@ def test_a_missing_key_is_found_before_anything_is_asked(server, monkeypatch):
     wanted = config(server).generator.model_copy(update={"api_key_env": "JUDGE_KEY"})
     with pytest.raises(MissingKeyError, match="JUDGE_KEY"):
         build_scorer(JudgeBaseline(name="judge", generator=wanted))
-
-
-@pytest.mark.parametrize(("reply", "expected"), [("Score: 5", 5.0), ("4/5", 4.0), ("Score: 1", 1.0)])
-def test_a_rating_from_1_to_5(reply, expected):
-    assert read_rating(reply, 5) == expected
-
-
-@pytest.mark.parametrize("reply", ["Score: 6", "8/10", "4/10"])
-def test_a_rating_of_another_scale_is_none(reply):
-    assert isinstance(read_rating(reply, 5), str)

@@ -57,11 +57,6 @@ def test_a_vllm_server_that_runs_can_judge():
     assert recipe({"kind": "judge", "name": "x", "generator": server}).baselines[0].generator.url == server["url"]
 
 
-def test_single_shot_models_are_generators_without_samples():
-    assert recipe().generators[0].num_samples == 0
-    assert recipe().generation.greedy
-
-
 @pytest.mark.parametrize(
     "module",
     [
