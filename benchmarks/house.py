@@ -23,7 +23,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 45_740,
     "modules": 269,
-    "test lines": 35_740,
+    "test lines": 35_700,
     "benchmark lines": 2_500,
     "client lines": 410,
     "document lines outside docs/log": 5_800,
