@@ -11,7 +11,7 @@ does not count. A rate is that of its answers from two latencies later up to the
 that the end, when there is nothing left to send, does not count either. A node count that cannot reach a capacity is
 not measured with it: the rate would be that without the limit.
 
-    python benchmarks/bench_nodes.py --nodes 1 2 4 8 --capacity 512 48 --figure docs/images/nodes.svg
+    python benchmarks/bench_nodes.py --nodes 1 2 4 8 --capacity 512 48
 """
 
 import argparse
@@ -34,11 +34,8 @@ from urllib.request import urlopen
 import psutil
 from aiohttp import web
 from bench_processes import cpu_seconds, served
-from matplotlib.figure import Figure
 
 from raydebm.config import GenerationConfig, OpenAIGenerator, Recipe, TaskConfig
-from raydebm.evaluation.report.document import svg_of
-from raydebm.evaluation.report.figures import GREY, LINES, tidy
 from raydebm.pipeline.ray.session import ENVIRONMENT
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
@@ -266,29 +263,6 @@ def table_of(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def figure_of(rows: Sequence[Row], *, latency_s: float) -> Figure:
-    """A line per capacity, and the rates that the capacities allow."""
-    figure = Figure(figsize=(6.0, 4.0), layout="constrained")
-    axes = figure.subplots()
-    tidy(axes)
-    most = max(row.per_s for row in rows)
-    for (colour, mark, style), capacity in zip(LINES, sorted({row.capacity for row in rows}), strict=False):
-        # A node count that cannot reach a capacity was measured with a larger one.
-        mine = [row for row in rows if row.capacity == capacity or row.wanted_in_flight <= capacity < row.capacity]
-        places, rates = [row.nodes for row in mine], [row.per_s for row in mine]
-        label = f"endpoint works on {capacity} at once"
-        axes.plot(places, rates, color=colour, marker=mark, linestyle=style, label=label)
-        if capacity / latency_s <= most:
-            axes.axhline(capacity / latency_s, color=GREY, linestyle=":", linewidth=1.0)
-    axes.set_xlabel("nodes")
-    axes.set_ylabel("candidates per second")
-    axes.set_xticks(sorted({row.nodes for row in rows}))
-    axes.set_xlim(left=0)
-    axes.set_ylim(bottom=0)
-    axes.legend(frameon=False, fontsize="small")
-    return figure
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4, 8], help="in rising order")
@@ -301,7 +275,6 @@ def main() -> None:
         help="candidates per node; at least 320, which may be in one process's hands",
     )
     parser.add_argument("--latency-s", type=float, default=4.0)
-    parser.add_argument("--figure", type=Path, help="SVG file to write")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -317,8 +290,6 @@ def main() -> None:
                     rows.append(measure(options, url, nodes=nodes, capacity=capacity))
                     print(json.dumps(asdict(rows[-1])), flush=True)
     print(table_of(rows))
-    if options.figure is not None:
-        options.figure.write_text(svg_of(figure_of(rows, latency_s=options.latency_s)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ samples the same candidates again and must make the same decisions.
 """
 
 import json
+import os
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -62,6 +63,8 @@ def demo(
     if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
         what = "is a folder; give a file in it" if json_file.is_dir() else "the folder does not exist; create it first"
         raise ConfigError(f"--json {str(json_file)!r}: {what}")
+    # Otherwise Ray's C++ part prints a line about actors that this short run never restarts.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     port = port or free_port("127.0.0.1")
     check_port("127.0.0.1", port)
     started = time.monotonic()
