@@ -305,11 +305,13 @@ def test_training_groups_hold_each_text_once():
     ]
 
 
-def test_a_pair_of_an_unknown_candidate_is_named():
-    candidates, _ = made({"p": "CI"})
-    with pytest.raises(PoolError, match="pair of problem 'p': candidate 'gone' is missing or empty"):
+@pytest.mark.parametrize("name", ["gone", "p0"], ids=["unknown", "without-text"])
+def test_a_pair_of_a_candidate_that_cannot_be_read_is_named(name):
+    (first, second), _ = made({"p": "CI"})
+    candidates = [replace(first, text=None, error="timeout"), second]
+    with pytest.raises(PoolError, match=f"pair of problem 'p': candidate '{name}' is missing or empty"):
         training_groups(
-            [Pair(problem_id="p", chosen="gone", rejected="p1")],
+            [Pair(problem_id="p", chosen=name, rejected="p1")],
             candidates,
             [Problem(task="t", problem_id="p", prompt="?")],
         )

@@ -85,6 +85,7 @@ def test_an_exact_proof_is_certain_and_excludes_the_others():
     beliefs = VOTES.beliefs([scored("a", "A", proof=True), *(scored(f"b{index}", "B") for index in range(5))])
 
     assert [(belief.cluster.key, belief.probability) for belief in beliefs.beliefs] == [("A", 1.0), ("B", 0.0)]
+    assert [belief.contributions for belief in beliefs.beliefs] == [{}, {}]
     assert beliefs.none == 0
 
 

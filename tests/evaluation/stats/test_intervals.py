@@ -51,6 +51,12 @@ def test_ratio_is_of_sums_not_a_mean_of_ratios():
     assert estimate.value == 0.25
 
 
+def test_the_interval_of_a_ratio_is_divided_by_the_denominators():
+    estimate = Bootstrap.of(2, num_bootstrap=100, seed=0).ratio(np.array([1.0, 0.0]), np.array([2.0, 2.0]))
+
+    assert (estimate.low, estimate.high) == (0.0, 0.5)
+
+
 def test_resamples_without_a_gap_are_left_out_of_the_interval():
     estimate = Bootstrap.of(2, num_bootstrap=400, seed=0).ratio(np.array([0.5, 0.0]), np.array([1.0, 0.0]))
 
