@@ -155,6 +155,17 @@ def test_a_scorer_before_and_after_its_repair_stand_side_by_side(before, after):
     assert before.energy_spread != after.energy_spread
 
 
+@pytest.mark.parametrize(("row", "share"), [("N=4", "50.0"), ("N=8", "100.0")])
+def test_a_row_of_the_pool_sizes_has_the_figure_of_its_size(make_pool, row, share):
+    """The right one of eight has the lowest energy, and is among four of them half of the time."""
+    wrong = [(0, {"members": (1.0,)})] * 7
+    pools = [make_pool((1, {"members": (0.0,)}), *wrong, problem_id=f"p{index}") for index in range(2)]
+
+    study = hand_made.studied(pools, task="gsm8k", name="eight")
+
+    assert cell(reproduction([study]), "tab:full_pool", row, "GSM8K EBM").measured.startswith(share)
+
+
 def test_the_pick_distribution_is_over_all_problems(before):
     row = replace(before.generators[0], name="llama-3.1-8b")
 
