@@ -92,8 +92,8 @@ def test_a_posterior_uses_an_added_term(added_terms):
         [scored_candidate("A"), scored_candidate("B")]
     )
 
-    assert beliefs.best.cluster.key == "A"
-    assert beliefs.best.probability == pytest.approx(np.e**2 / (1 + np.e**2), abs=1e-5)
+    assert beliefs[0].cluster.key == "A"
+    assert beliefs[0].probability == pytest.approx(np.e**2 / (1 + np.e**2), abs=1e-5)
 
 
 def test_two_terms_of_one_name_are_refused(added_terms):

@@ -5,16 +5,14 @@ A check that never ends must fail its own candidate and no other. Python cannot 
 work concurrently.
 
 The protocol is JSON lines: ``{"task", "problem", "candidate", "deadline_s"}`` rows in, where ``task`` is the recipe's
-section or null, and ``{"report"}`` rows out. A child checks for any number of tasks. Independent of: gold.
+section as JSON or null, and ``{"report"}`` rows out. A child checks for any number of tasks. Independent of: gold.
 """
 
-import json
-import os
-import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
+from typing import Any
 
 from raydebm.config import TaskConfig
 from raydebm.cpus import usable_cpus
@@ -24,14 +22,12 @@ from raydebm.records import Candidate, ConstraintReport, Problem
 from raydebm.run.tables import CANDIDATES, PROBLEM, REPORTS
 from raydebm.tasks import get_task, task_of
 from raydebm.tasks.base import Task
-from raydebm.tasks.child import Child, ChildLostError, LastingChild, ending_itself
+from raydebm.tasks.child import ChildLostError, LastingChild, module_child, serve
 
 DEADLINE_S = 30.0
 """Time limit of one candidate's checks in a service, public tests included."""
 MAX_TASKS = 64
 """Maximum number of cached definitions per child."""
-START_S = 60.0
-"""Time limit for a child to start."""
 
 
 class Reporter:
@@ -84,15 +80,14 @@ class Reporter:
 
     def _child(self) -> LastingChild:
         if not hasattr(self._own, "child"):
-            self._own.child = LastingChild(_start)
+            self._own.child = LastingChild(lambda: module_child(__name__))
             self._children.append(self._own.child)
         child: LastingChild = self._own.child
         return child
 
     def _report(self, problem: Problem, candidate: Candidate, task: TaskConfig | None) -> ConstraintReport:
-        section = None if task is None else task.model_dump(mode="json")
         request = {
-            "task": section,
+            "task": None if task is None else task.model_dump_json(),
             "problem": PROBLEM.row(problem),
             "candidate": CANDIDATES.row(candidate),
             "deadline_s": self._deadline_s,
@@ -104,37 +99,21 @@ class Reporter:
         return REPORTS.record(reply["report"])
 
 
-def _start() -> Child:
-    child = Child([sys.executable, "-m", "raydebm.decision.reporter"])
-    child.ask(None, timeout_s=START_S)
-    return child
-
-
 @lru_cache(maxsize=MAX_TASKS)
-def _task(name: str, section: str) -> Task:
+def _task(name: str, section: str | None) -> Task:
     """Task by name, from the recipe's section in JSON if it is given."""
-    config = None if section == "null" else TaskConfig.model_validate_json(section)
-    return get_task(name) if config is None or config.name != name else task_of(config)
+    return get_task(name) if section is None else task_of(TaskConfig.model_validate_json(section), name)
 
 
-def _serve() -> None:
-    """Main loop of the child: announce that it is ready, then answer one line per line until the input ends."""
-    # Replies have their own descriptor; a plug-in's prints go to stderr.
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    sys.stdin.readline()
-    print("{}", file=replies, flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        problem, candidate = PROBLEM.record(request["problem"]), CANDIDATES.record(request["candidate"])
-        try:
-            with ending_itself(request["deadline_s"]):
-                task = _task(problem.task, json.dumps(request["task"], sort_keys=True))
-                report = check_candidate(task, problem, candidate)
-        except RaydebmError as error:  # such as a task that only the parent's program has added
-            report = unchecked(candidate.candidate_id, str(error))
-        print(json.dumps({"report": REPORTS.row(report)}), file=replies, flush=True)
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    """The child's reply."""
+    problem, candidate = PROBLEM.record(request["problem"]), CANDIDATES.record(request["candidate"])
+    try:
+        report = check_candidate(_task(problem.task, request["task"]), problem, candidate)
+    except RaydebmError as error:  # such as a task that only the parent's program has added
+        report = unchecked(candidate.candidate_id, str(error))
+    return {"report": REPORTS.row(report)}
 
 
 if __name__ == "__main__":
-    _serve()
+    serve(lambda _: _answer)

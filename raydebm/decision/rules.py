@@ -89,9 +89,7 @@ class PoolDecision:
 def decide_pool(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Policy) -> PoolDecision:
     """Select from a pool and decide about the selection. The reason is one sentence with the compared numbers."""
     if policy.rule == "posterior" and policy.posterior is not None:
-        by_probability = policy.posterior.beliefs(pool)
-        is_plain = policy.profile == "posterior"
-        beliefs = by_probability.beliefs if is_plain else ranked(policy.profile, by_probability, policy.posterior)
+        beliefs = ranked(policy.profile, pool, policy.posterior)
         decided = _decide_by_beliefs(pool, beliefs, passes_left=passes_left, policy=policy)
     else:
         decided = _decide_by_sigma(pool, passes_left=passes_left, policy=policy)
@@ -107,8 +105,8 @@ def beliefs_about(pool: Sequence[ScoredCandidate], policy: Policy, best: ScoredC
     if policy.posterior is None or best is None:
         return ()
     beliefs = policy.posterior.beliefs(pool)
-    own = [belief for belief in beliefs.beliefs if any(scored is best for scored in belief.candidates)]
-    return (*own, *(belief for belief in beliefs.beliefs if belief not in own)) if own else ()
+    own = [belief for belief in beliefs if any(scored is best for scored in belief.candidates)]
+    return (*own, *(belief for belief in beliefs if belief not in own)) if own else ()
 
 
 def _decide_by_beliefs(

@@ -22,7 +22,7 @@ import re
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from statistics import fmean
@@ -32,6 +32,7 @@ import yaml
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
@@ -292,7 +293,8 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given, method = _header(scope, b"x-request-id"), scope["method"]
+        headers, method = Headers(scope=scope), scope["method"]
+        given = headers.get("x-request-id")
         request_id = given if given and REQUEST_ID_PATTERN.fullmatch(given) else uuid.uuid4().hex
         started, status = time.perf_counter(), None
 
@@ -305,7 +307,7 @@ class Guard:
         state.update(request_id=request_id, received=started, caller=None, keyring=self._keyring, account=None)
         before, failure = REQUEST_ID.set(request_id), None
         is_public = route_path(scope) in self._public
-        sent = {name: value for name in ("traceparent", "tracestate") if (value := _header(scope, name.encode()))}
+        sent = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
         facts: tracing.Attributes = {"http.request.method": method}
         # FastAPI's own telemetry would send query strings and messages of exceptions.
         with (
@@ -347,9 +349,9 @@ class Guard:
         state, keyring, limits = scope["state"], self._keyring, self._bundle.args.limits
         is_public = route_path(scope) in self._public
         if keyring is None:
-            check_host(scope["headers"], self._allowed_hosts)
+            check_host(Headers(scope=scope), self._allowed_hosts)
         else:
-            header = _header(scope, b"authorization")
+            header = Headers(scope=scope).get("authorization")
             state["caller"] = keyring.owner(header)
             if state["caller"] is None and not is_public:
                 words = "the API key is wrong" if header else "an API key is needed: Authorization: Bearer <key>"
@@ -368,10 +370,6 @@ class Guard:
                 await while_connected(self._app, scope, receive, send, body=body)
 
 
-def _header(scope: Scope, name: bytes) -> str | None:
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name), None)
-
-
 def route_path(scope: Scope) -> str:
     """Path below the route prefix. Serve and proxies leave the prefix in ``path`` and name it in ``root_path``."""
     path, prefix = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
@@ -382,7 +380,7 @@ async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
     """Read a whole body before its request takes a place, so that a slow client does not block others. Raises
     ServiceError 413 for one above the limit, whatever its Content-Length, 408 for one that does not arrive within
     ``MAX_BODY_S``, and ClientDisconnect."""
-    declared, body, more = _header(scope, b"content-length") or "0", bytearray(), True
+    declared, body, more = Headers(scope=scope).get("content-length", "0"), bytearray(), True
     size = int(declared) if declared.isdecimal() else 0
     try:
         async with asyncio.timeout(MAX_BODY_S):
@@ -437,11 +435,11 @@ async def ended(task: "asyncio.Future[Any]") -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
-def check_host(headers: Iterable[tuple[bytes, bytes]], allowed: Collection[str]) -> None:
+def check_host(headers: Headers, allowed: Collection[str]) -> None:
     """Raise ServiceError 403 for a request whose ``Host`` is missing, repeated, or neither localhost, an address nor an
     allowed name (in lower case, without a port)."""
-    values = [value.decode("latin-1").strip().lower() for name, value in headers if name == b"host"]
-    host = values[0] if len(values) == 1 else ""
+    values = headers.getlist("host")
+    host = values[0].strip().lower() if len(values) == 1 else ""
     # ``[::1]:8000`` -> ``::1``, ``LocalHost.:8000`` -> ``localhost``
     host = host[1:].partition("]")[0] if host.startswith("[") else re.sub(r":[^:]*$", "", host).rstrip(".")
     if host in allowed or host == "localhost" or host.endswith(".localhost"):

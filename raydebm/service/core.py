@@ -39,7 +39,7 @@ from raydebm.errors import (
     ServiceError,
     as_service_error,
 )
-from raydebm.generators.requests import PassRequests, unanswered
+from raydebm.generators.requests import PassRequests, unanswered, worst_cost
 from raydebm.identity import content_id
 from raydebm.records import (
     Candidate,
@@ -68,7 +68,6 @@ from raydebm.service.spending import (
     check_count,
     no_prices,
     spent,
-    worst_of,
 )
 from raydebm.service.store.outcomes import ClaimMonitor
 from raydebm.service.store.record import DecisionRecord, DecisionSummary, DecisionWriter, new_record_id, summary_of
@@ -158,7 +157,9 @@ class RequestContext:
 
     def worst_cost(self, request: GenerationRequest) -> float:
         """Worst cost of a request in US dollars; infinite without prices."""
-        return worst_of(self.bundle.generator_configs())(request)
+        config = next(config for config in self.bundle.generator_configs() if config.name == request.generator)
+        cost = worst_cost(config, request)
+        return math.inf if cost is None else cost
 
     def requests(self, pass_index: int, messages: tuple[Message, ...] | None) -> list[GenerationRequest]:
         """Generation requests of a pass, equal to those of evaluation for this problem."""
@@ -544,9 +545,10 @@ class Source:
         plan = affordable(requests, most=most, left_usd=left_usd, worst=worst)
         if not plan.requests:
             activity.over_budget.extend(plan.over_budget)
+            cheapest_usd = min(map(worst, plan.over_budget), default=math.inf)
             raise LimitReachedError(
                 f"of max_usd {policy.max_usd:g} at least {left_usd:.3g} US dollars are left, and the "
-                f"cheapest candidate may cost {plan.cheapest_usd:.3g}"
+                f"cheapest candidate may cost {cheapest_usd:.3g}"
             )
         return plan
 

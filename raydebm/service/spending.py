@@ -22,7 +22,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from raydebm.config import GeneratorConfig, OpenAIGenerator
 from raydebm.decision.policy import Policy
 from raydebm.errors import CeilingReachedError, ResourceError, ServiceError
-from raydebm.generators.requests import worst_cost
 from raydebm.records import Candidate, FailureKind, GenerationRequest
 
 NANO = 1_000_000_000
@@ -137,14 +136,9 @@ class Ledger:
         with self._lock:
             try:
                 db = self._connection = self._connection or self._open()
-                db.execute("BEGIN IMMEDIATE")
-                try:
+                with db:
+                    db.execute("BEGIN IMMEDIATE")
                     yield db
-                    db.execute("COMMIT")
-                except BaseException:
-                    if db.in_transaction:
-                        db.execute("ROLLBACK")
-                    raise
             except (sqlite3.Error, OSError) as error:
                 raise ResourceError(f"the ledger {self._path!r} cannot be used: {error}") from error
 
@@ -205,8 +199,6 @@ class Affordable:
     requests: list[GenerationRequest]
     over_budget: list[GenerationRequest]
     """Requests left out because each may cost more than the remaining money."""
-    cheapest_usd: float
-    """Worst cost of the cheapest request left out; infinite if none was."""
 
 
 def affordable(
@@ -221,19 +213,16 @@ def affordable(
     Those beyond ``most``, the remaining budget of candidates, are dropped silently. Each reserves its worst cost of the
     remaining US dollars; one that costs too much is skipped, and a later, cheaper one may still fit.
     """
-    granted: list[int] = []
-    over: dict[int, float] = {}
+    granted, over = list[int](), list[int]()
     for place in limit_order(requests)[: None if most is None else max(0, most)]:
         cost = worst(requests[place])
         if cost <= left_usd:
             left_usd -= cost
             granted.append(place)
         else:
-            over[place] = cost
+            over.append(place)
     return Affordable(
-        requests=[requests[place] for place in sorted(granted)],
-        over_budget=[requests[place] for place in sorted(over)],
-        cheapest_usd=min(over.values(), default=math.inf),
+        requests=[requests[place] for place in sorted(granted)], over_budget=[requests[place] for place in sorted(over)]
     )
 
 
@@ -270,17 +259,6 @@ def no_prices(configs: Iterable[GeneratorConfig]) -> str | None:
         f"max_usd needs the prices of every generator that is asked, and the recipe has none for {', '.join(names)}; "
         "set usd_per_million_tokens there, or ask other generators"
     )
-
-
-def worst_of(configs: Iterable[GeneratorConfig]) -> WorstCost:
-    """Worst cost of a request to one of these generators; infinite without prices."""
-    known = {config.name: config for config in configs}
-
-    def worst(request: GenerationRequest) -> float:
-        cost = worst_cost(known[request.generator], request)
-        return math.inf if cost is None else cost
-
-    return worst
 
 
 # ---- of one day -----------------------------------------------------------------------------------------------------

@@ -10,12 +10,17 @@ import os
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 OWN_END_S = 5.0
 """Seconds after its deadline until a helper process ends itself, if nothing has ended it."""
+
+
+START_S = 60.0
+"""Time limit for a helper module to start and import a task's plug-in."""
 
 
 class ChildLostError(Exception):
@@ -167,3 +172,34 @@ def ending_itself(deadline_s: float) -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def module_child(module: str, first: Any = None) -> Child:
+    """A process of ``python -m <module>``, which calls ``serve``, that is ready for requests. Raises ChildLostError.
+
+    Args:
+        first: first line to send, for all requests together.
+    """
+    child = Child([sys.executable, "-m", module])
+    child.ask(first, timeout_s=START_S)
+    return child
+
+
+def serve(prepare: Callable[[Any], Callable[[dict[str, Any]], dict[str, Any]]]) -> None:
+    """Main loop of a helper module: announce that it is ready, then answer one line per line until the input ends.
+
+    Args:
+        prepare: function of the first line that returns the function to answer requests with. Each request has its time
+            limit as ``deadline_s``.
+    """
+    # Replies have their own descriptor; a plug-in's prints go to stderr.
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    with ending_itself(START_S):
+        answer = prepare(json.loads(sys.stdin.readline()))
+    print("{}", file=replies, flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        with ending_itself(request["deadline_s"]):
+            reply = answer(request)
+        print(json.dumps(reply), file=replies, flush=True)

@@ -317,7 +317,7 @@ def test_the_model_gives_live_what_the_fit_gave(fitted):
     fields = field_beliefs(
         pool,
         best,
-        beliefs=fitted.policy.posterior.beliefs(pool).beliefs,
+        beliefs=fitted.policy.posterior.beliefs(pool),
         reference=fitted.policy.posterior.reference,
         model=fitted.policy.fields,
     )
@@ -334,13 +334,6 @@ def test_fields_and_authors_that_the_fit_never_saw_have_the_common_values(fitted
     assert model.skill("ann", "renamed") == model.skills["ann"][""]
     fields = beliefs_about(pool, 0.6, 0.3, model=model)
     assert 0 < fields["renamed"].confidence < 1
-
-
-def test_lists_of_different_length_have_missing_items():
-    fields = beliefs_about([scored("1", {"items[0]": 1}), scored("2", {"items[0]": 1, "items[1]": 2})], 0.5, 0.5)
-
-    assert fields["items[0]"].value == 1
-    assert (fields["items[1]"].is_missing, fields["items[1]"].confidence) == (True, pytest.approx(0.5))
 
 
 def test_a_candidate_without_an_answer_is_left_out():

@@ -132,26 +132,6 @@ def test_a_candidate_with_nan_energy_is_left_out_and_named(run, make_source, mak
     assert "1 of 2 candidates could not be scored" in outcome.reason
 
 
-def test_pool_mean_regenerates_where_the_selected_alone_would_not(run, make_source, make_candidate):
-    first = [make_candidate("a", "42"), make_candidate("b", "43")]
-    members = {"a": SURE, "b": shifted(TORN, 5), "c": shifted(SURE, 5)}
-    source = make_source(first, [make_candidate("c", "44", pass_index=2)])
-
-    outcome = run(source, members, Policy(signal="pool_mean"))
-
-    assert outcome.passes[0].decision is Decision.REGENERATE
-    assert outcome.passes[0].sigma == pytest.approx(1.05)
-    assert outcome.answer == "42"
-
-
-def test_equation_3_refuses_an_extreme_sigma_without_a_second_pass(run, make_source, make_candidate):
-    source = make_source([make_candidate("a", "42")], [make_candidate("b", "43", pass_index=2)])
-
-    outcome = run(source, {"a": (0.0, 10.0), "b": SURE}, Policy(signal="equation"))
-
-    assert (outcome.decision, len(outcome.passes)) == (Decision.ABSTAIN, 1)
-
-
 def test_a_scorer_that_loses_candidates_is_reported(task, problem, checker, make_source, make_candidate):
     class Lossy:
         async def score(self, problem, candidates):

@@ -222,13 +222,3 @@ def test_an_exact_redecision_is_what_the_loop_would_have_decided(loop_over, firs
     if again.exact and again.decision is not Decision.REGENERATE:
         live = loop_over(*named(first, *later), policy=policy)
         assert (again.decision, again.best) == (live.decision, live.best)
-
-
-def test_a_decision_that_its_budget_ended_is_made_again_as_it_was(loop_over):
-    policy = POLICY.replaced(budget=1)
-    recorded = loop_over([("a", "42", UNSURE)], policy=policy)
-
-    again = redecide(recorded, policy)
-
-    assert (recorded.decision, again.decision, again.exact) == (Decision.ACCEPT, Decision.ACCEPT, True)
-    assert redecide(recorded, policy, POLICY).decision is Decision.REGENERATE

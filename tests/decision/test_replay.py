@@ -70,9 +70,3 @@ def test_greedy_candidates_are_not_part_of_the_pool(replayed, make_candidate):
     outcome, _ = replayed([make_candidate("a", "41"), greedy])
 
     assert [scored.candidate.candidate_id for scored in outcome.pool] == ["a"]
-
-
-def test_a_candidate_without_recorded_energies_could_not_be_scored(replayed, make_candidate):
-    outcome, _ = replayed([make_candidate("a", "41")], policy=Policy(max_passes=1), members=None)
-
-    assert outcome.reason == "no candidate can be selected: of 1, 1 could not be scored"

@@ -15,7 +15,7 @@ from raydebm.records import Pair
 from raydebm.run.addresses import filesystem_of, local_copy, resolved
 from raydebm.run.codec import Codec
 from raydebm.run.directory import RunDir
-from raydebm.run.ensemble_file import fingerprint_of, holds_ensemble, read_ensemble_file
+from raydebm.run.ensemble_file import read_ensemble_file
 from raydebm.run.folder import Folder
 from raydebm.run.stages import IMPORTED
 from raydebm.run.tables import PAIRS
@@ -67,12 +67,6 @@ def test_a_table_of_no_run_without_a_column_is_not_to_be_removed(tmp_path):
 
     with pytest.raises(PoolError, match="not a table of this kind: give one that this version wrote"):
         folder.read_records(PAIRS, "train.parquet")
-
-
-def test_a_stage_without_manifest_is_not_complete(run):
-    run.write_pairs([], "train")
-
-    assert run.manifest("pairs") is None
 
 
 def test_a_write_that_fails_leaves_the_old_file(run, monkeypatch):
@@ -202,14 +196,6 @@ def test_a_remote_folder_is_copied_for_the_block(tmp_path):
         assert folder != tmp_path
         assert (folder / "a" / "x.txt").read_text() == "x"
     assert not folder.exists()
-
-
-def test_an_ensemble_is_read_and_named_by_its_file(run):
-    run.write_json({"backbone": "b"}, "scorer", "ensemble.json")
-
-    assert holds_ensemble(run.uri("scorer"))
-    assert read_ensemble_file(run.uri("scorer")) == {"backbone": "b"}
-    assert len(fingerprint_of({"backbone": "b"})) == 12
 
 
 @pytest.mark.parametrize(

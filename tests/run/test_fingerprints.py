@@ -245,15 +245,6 @@ def test_a_stage_of_another_version_says_so(sourced):
     assert why_not_current("problems", recipe, run).startswith("made by raydebm 0.0.1, and this is ")
 
 
-def test_a_scorer_made_from_another_runs_has_no_problems_out_of_bag(tmp_path):
-    recipe, run = parse_recipe(TREE | {"decision": {"max_passes": 1}}), RunDir(str(tmp_path))
-    assert run.learns_out_of_bag(recipe)
-
-    run.write_json({}, REPAIRED.marker)
-
-    assert not run.learns_out_of_bag(recipe)
-
-
 def test_energies_of_a_changed_scorer_that_were_made_out_of_bag_are_made_again(tmp_path):
     recipe, run = parse_recipe(TREE | {"decision": {"max_passes": 1}}), RunDir(str(tmp_path))
     trained = stage_fingerprint("energies", recipe, run)

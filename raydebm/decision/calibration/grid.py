@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.config import DecisionConfig
-from raydebm.decision.calibration.walks import CORRECT, TraceStep, steps_of
+from raydebm.decision.calibration.walks import TraceStep, steps_of, to_length
 from raydebm.decision.policy import Policy
 from raydebm.errors import PoolError
 from raydebm.records import Label, Outcome
@@ -194,10 +194,7 @@ def _loss(row: GridRow) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """Steps as arrays of shape (problems, passes), NaN where nothing could be selected.
-
-    A walk that ended early repeats its last step, the one that the loop then decides from.
-    """
+    """Steps as arrays of shape (problems, passes), NaN where nothing could be selected."""
 
     signal: Floats
     sigma: Floats
@@ -209,7 +206,7 @@ class _Table:
 
     @classmethod
     def of(cls, walks: Sequence[Sequence[TraceStep]], *, num_steps: int) -> "_Table":
-        rows = [[walk[min(index, len(walk) - 1)] for index in range(num_steps)] for walk in walks]
+        rows = [to_length(walk, num_steps) for walk in walks]
 
         def column(of: Callable[[TraceStep], float | None]) -> Floats:
             return np.array([[of(step) for step in row] for row in rows], dtype=np.float64)  # None becomes NaN
@@ -218,7 +215,7 @@ class _Table:
             signal=column(lambda step: step.signal),
             sigma=column(lambda step: step.sigma),
             penalty=column(lambda step: step.penalty),
-            correct=column(lambda step: CORRECT[step.verdict]),
+            correct=column(lambda step: step.correct),
             violation=column(lambda step: step.violation),
         )
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from raydebm.decision.guarantee.guarantee import Guarantee, certify, certify_smallest
 from raydebm.decision.policy import Policy
-from raydebm.decision.table import Bools, Floats
-from raydebm.records import Label, Outcome, ScoredCandidate, Verdict
+from raydebm.decision.table import Bools, Floats, correct_of, violation_of
+from raydebm.records import Label, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -134,17 +134,17 @@ class TraceStep:
     signal: float | None
     sigma: float | None
     penalty: float | None
-    verdict: Verdict
-    """Verdict of the selected candidate. Without a selection: incorrect, or unlabeled if no candidate has a label."""
-    violation: float | None = None
-    """Violation score of the selected candidate, if any. Without a selection: 1 if other candidates have one."""
-    confidence: float | None = None
+    confidence: float | None
     """Probability that the selection is right. None without a posterior or a selection."""
+    correct: float
+    """1 for a right selection, 0 for a wrong one or none, NaN if no candidate is labelled."""
+    violation: float
+    """Violation score of the selection; 1 without a selection. NaN if no candidate has one."""
 
     @property
     def worth(self) -> float:
-        """1 for a right selection, 0 for a wrong one or none, or 1 minus the violation score. NaN if unlabelled."""
-        return CORRECT[self.verdict] if self.violation is None else 1 - self.violation
+        """1 minus the violation score, or without one 1 for a right selection and 0 for a wrong one or none."""
+        return self.correct if math.isnan(self.violation) else 1 - self.violation
 
 
 def steps_of(outcome: Outcome, labels: Mapping[str, Label]) -> list[TraceStep]:
@@ -155,30 +155,27 @@ def steps_of(outcome: Outcome, labels: Mapping[str, Label]) -> list[TraceStep]:
             break
         pool = [scored for scored in outcome.pool if scored.candidate.pass_index <= done.pass_index]
         best = next((scored for scored in pool if scored.candidate.candidate_id == done.selected), None)
-        verdict, violation = _worth(best, pool, labels)
+        if best is not None:
+            label = labels.get(best.candidate.candidate_id)
+            correct, violation = correct_of(label), violation_of(label)
+        else:
+            pool_labels = [labels.get(scored.candidate.candidate_id) for scored in pool]
+            is_labelled = any(not math.isnan(correct_of(label)) for label in pool_labels)
+            has_violation = any(not math.isnan(violation_of(label)) for label in pool_labels)
+            correct, violation = 0.0 if is_labelled else math.nan, 1.0 if has_violation else math.nan
         steps.append(
             TraceStep(
                 signal=done.sigma,
                 sigma=None if best is None or best.energies is None else best.energies.sigma,
                 penalty=done.penalty,
-                verdict=verdict,
-                violation=violation,
                 confidence=done.confidence,
+                correct=correct,
+                violation=violation,
             )
         )
     return steps
 
 
-def _worth(
-    best: ScoredCandidate | None, pool: Sequence[ScoredCandidate], labels: Mapping[str, Label]
-) -> tuple[Verdict, float | None]:
-    if best is not None:
-        label = labels.get(best.candidate.candidate_id)
-        return (Verdict.UNLABELED, None) if label is None else (label.verdict, label.violation_score)
-    pool_labels = [label for scored in pool if (label := labels.get(scored.candidate.candidate_id)) is not None]
-    labelled = any(label.verdict is not Verdict.UNLABELED for label in pool_labels)
-    continuous = any(label.violation_score is not None for label in pool_labels)
-    return (Verdict.INCORRECT if labelled else Verdict.UNLABELED, 1.0 if continuous else None)
-
-
-CORRECT = {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0, Verdict.UNLABELED: math.nan}
+def to_length(steps: Sequence[TraceStep], num: int) -> list[TraceStep]:
+    """The steps of ``num`` passes: a walk that ended early repeats its last one, from which the loop then decides."""
+    return [steps[min(index, len(steps) - 1)] for index in range(num)]

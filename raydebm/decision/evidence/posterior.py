@@ -68,21 +68,6 @@ class Belief:
     remainder, so that the contributions sum to the log-odds. Empty where a proof sets the probability to 0 or 1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PoolBeliefs:
-    """The posterior of one pool."""
-
-    beliefs: tuple[Belief, ...]
-    """Clusters, most probable first. Ties are ordered by the lowest energy of their candidates, then by key."""
-    none: float
-    """Probability that no answer of the pool is right. Where answers do not compete, that the best one is wrong."""
-
-    @property
-    def best(self) -> Belief | None:
-        """Most probable answer. None if no candidate has one."""
-        return self.beliefs[0] if self.beliefs else None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Estimates:
     """The posterior of many pools as arrays: C clusters of P pools."""
@@ -146,51 +131,38 @@ class Posterior:
             if isinstance(value, str) or not math.isfinite(value):
                 raise ConfigError(f"{name} of the posterior must be a finite number, got {value!r}; calibrate again")
 
-    def beliefs(self, pool: Sequence[ScoredCandidate]) -> PoolBeliefs:
-        """Probabilities of a pool's answers."""
-        return self.beliefs_of([pool])[0]
+    def beliefs(self, pool: Sequence[ScoredCandidate]) -> tuple[Belief, ...]:
+        """Beliefs about a pool's answers, most probable first. Ties are ordered by the lowest energy of their
+        candidates, then by key."""
+        table = PoolTable.of([pool])
+        return self.beliefs_of(pool, table, self.estimates(table))
 
-    def beliefs_of(self, pools: Sequence[Sequence[ScoredCandidate]]) -> list[PoolBeliefs]:
-        """Probabilities of the answers of several pools."""
-        table = PoolTable.of(pools)
-        estimates = self.estimates(table)
-        beliefs = self.beliefs_at(pools, table, estimates, np.arange(table.num_clusters))
-        ends = np.cumsum([len(cluster) for cluster in table.clusters])
-        return [
-            PoolBeliefs(
-                beliefs=tuple(sorted(beliefs[end - len(clusters) : end], key=self._rank)),
-                none=float(estimates.none[place]),
-            )
-            for place, (clusters, end) in enumerate(zip(table.clusters, ends, strict=True))
-        ]
-
-    def _rank(self, belief: Belief) -> tuple[float, float, str]:
-        energy = min(scored.total_energy(self.reference.lambda_) for scored in belief.candidates)
-        return (-belief.probability, energy, belief.cluster.key)
-
-    def beliefs_at(
-        self, pools: Sequence[Sequence[ScoredCandidate]], table: PoolTable, estimates: Estimates, rows: Ints
-    ) -> list[Belief]:
-        """Beliefs about the clusters at ``rows``, in this order."""
+    def beliefs_of(self, pool: Sequence[ScoredCandidate], table: PoolTable, estimates: Estimates) -> tuple[Belief, ...]:
+        """``beliefs`` of a pool whose table and estimates are known."""
         assert estimates.relative is not None
-        flat = [cluster for clusters in table.clusters for cluster in clusters]
         given = representatives(table, self.reference)
-        scaled = self.slope * estimates.relative[rows]
-        probability = estimates.probability[rows]
+        scaled = self.slope * estimates.relative
         with np.errstate(divide="ignore"):
-            base = np.log(probability / (1 - probability)) - scaled.sum(axis=1)
-        owners, names = table.pool_of_cluster[rows].tolist(), ("base", *estimates.terms)
-        lines = zip(rows.tolist(), owners, probability.tolist(), base.tolist(), scaled.tolist(), strict=True)
-        return [
+            base = np.log(estimates.probability / (1 - estimates.probability)) - scaled.sum(axis=1)
+        lines = zip(
+            table.clusters[0], given, estimates.probability.tolist(), base.tolist(), scaled.tolist(), strict=True
+        )
+        beliefs = [
             Belief(
-                cluster=flat[row],
-                best=table.candidates[given[row]],
-                candidates=tuple(pools[owner][member] for member in flat[row].rows),
+                cluster=cluster,
+                best=table.candidates[best],
+                candidates=tuple(pool[member] for member in cluster.rows),
                 probability=p,
-                contributions=dict(zip(names, (rest, *added), strict=True)) if 0 < p < 1 else {},
+                contributions={"base": rest, **dict(zip(estimates.terms, added, strict=True))} if 0 < p < 1 else {},
             )
-            for row, owner, p, rest, added in lines
+            for cluster, best, p, rest, added in lines
         ]
+
+        def rank(belief: Belief) -> tuple[float, float, str]:
+            energy = min(scored.total_energy(self.reference.lambda_) for scored in belief.candidates)
+            return (-belief.probability, energy, belief.cluster.key)
+
+        return tuple(sorted(beliefs, key=rank))
 
     def estimates(self, table: PoolTable) -> Estimates:
         """Probabilities as arrays, with exact proofs applied, and recalibrated."""
@@ -293,11 +265,9 @@ class Posterior:
             raise ConfigError(f"the posterior cannot be read ({error}); calibrate again with this version") from error
 
 
-def confidences(beliefs: PoolBeliefs) -> dict[str, float]:
+def confidences(beliefs: Sequence[Belief]) -> dict[str, float]:
     """Probability that a candidate's answer is right, by candidate id. Candidates without an answer are absent."""
-    return {
-        scored.candidate.candidate_id: belief.probability for belief in beliefs.beliefs for scored in belief.candidates
-    }
+    return {scored.candidate.candidate_id: belief.probability for belief in beliefs for scored in belief.candidates}
 
 
 def filled(column: Floats, owner: Ints, count: int) -> Floats:

@@ -17,15 +17,17 @@ Every profile excludes refuted answers and selects a proven one. The confidence 
 the selected answer.
 """
 
+from collections.abc import Sequence
 from typing import get_args
 
 import numpy as np
 
 from raydebm.config.decision import Profile
 from raydebm.decision.evidence.built_in_terms import log_votes
-from raydebm.decision.evidence.posterior import Belief, Estimates, PoolBeliefs, Posterior
+from raydebm.decision.evidence.posterior import Belief, Estimates, Posterior
 from raydebm.decision.evidence.terms import skill_of_rows
 from raydebm.decision.table import Floats, Ints, PoolTable
+from raydebm.records import ScoredCandidate
 
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 
@@ -76,17 +78,15 @@ def _minus_energy(table: PoolTable, posterior: Posterior) -> Floats:
     return -least
 
 
-def ranked(profile: Profile, beliefs: PoolBeliefs, posterior: Posterior) -> tuple[Belief, ...]:
-    """Answers of a pool: the selection of a profile other than ``posterior`` first, the others by probability, refuted
-    ones last."""
-    if not beliefs.beliefs or beliefs.beliefs[0].probability <= 0:
-        return beliefs.beliefs
-    if beliefs.beliefs[0].probability >= 1:
-        return beliefs.beliefs
-    pool = [scored for belief in beliefs.beliefs for scored in belief.candidates]
-    table = PoolTable.of([pool]).answered
-    value = _preference(profile, table, posterior)
-    by_key = {cluster.key: float(value[row]) for row, cluster in enumerate(table.clusters[0])}
-    usable = [belief for belief in beliefs.beliefs if belief.probability > 0]
-    selected = max(usable, key=lambda belief: by_key[belief.cluster.key])
-    return (selected, *(belief for belief in beliefs.beliefs if belief is not selected))
+def ranked(profile: Profile, pool: Sequence[ScoredCandidate], posterior: Posterior) -> tuple[Belief, ...]:
+    """Answers of a pool: the selection of the profile first, the others by probability, refuted ones last."""
+    if profile == "posterior":
+        return posterior.beliefs(pool)
+    table = PoolTable.of([pool])
+    estimates = posterior.estimates(table)
+    beliefs = posterior.beliefs_of(pool, table, estimates)
+    (selected,) = winners(profile, table, estimates, posterior)
+    if selected < 0:
+        return beliefs
+    key = table.clusters[0][selected].key
+    return tuple(sorted(beliefs, key=lambda belief: belief.cluster.key != key))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from raydebm.decision.calibration.policy_fit import PolicyFit, fit_policy
-from raydebm.decision.calibration.walks import Walk, WalkOf, steps_of
+from raydebm.decision.calibration.walks import Walk, WalkOf, steps_of, to_length
 from raydebm.decision.evidence.fitting import competition_of
 from raydebm.decision.policy import Policy
 from raydebm.decision.table import PoolTable
@@ -61,8 +61,7 @@ def _walk_of(context: StageContext, problem_ids: Sequence[str]) -> WalkOf:
         outcomes = outcomes_under(context, VALIDATION, [lambda problem: own.get(problem.problem_id, policies[0])])[0]
         labels = recorded_labels(context, VALIDATION)
         steps = {outcome.problem.problem_id: steps_of(outcome, labels) for outcome in outcomes}
-        passes = range(policies[0].max_passes)
-        walks = [[steps[name][min(index, len(steps[name]) - 1)] for index in passes] for name in problem_ids]
+        walks = [to_length(steps[name], policies[0].max_passes) for name in problem_ids]
         return Walk(
             confidence=np.array(
                 [[-math.inf if step.confidence is None else step.confidence for step in steps] for steps in walks]

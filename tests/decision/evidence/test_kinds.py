@@ -125,7 +125,7 @@ def test_the_author_of_the_kind_is_believed(profile):
     pools = two_kinds()
     posterior = fit_posterior(table_of(pools), lambda_=1.0)
 
-    chosen = [ranked(profile, posterior.beliefs(pool.candidates), posterior)[0].cluster.key for pool in pools[:2]]
+    chosen = [ranked(profile, pool.candidates, posterior)[0].cluster.key for pool in pools[:2]]
 
     assert chosen == ["B", "A"]
 
@@ -144,6 +144,6 @@ def test_candidates_that_failed_leave_the_others_their_kind():
     posterior = fit_posterior(table_of(pools), lambda_=1.0)
     alone = [scored("f", None, text=None), pools[1].candidates[0]]
 
-    (belief,) = posterior.beliefs(alone).beliefs
+    (belief,) = posterior.beliefs(alone)
 
-    assert belief.probability == posterior.beliefs(pools[1].candidates[:1]).beliefs[0].probability
+    assert belief.probability == posterior.beliefs(pools[1].candidates[:1])[0].probability

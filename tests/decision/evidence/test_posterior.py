@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from raydebm.decision.evidence.built_in_terms import CONTEXT, TERMS
 from raydebm.decision.evidence.posterior import LOWEST, PRIOR, Posterior
 from raydebm.decision.evidence.terms import Author, Reference
+from raydebm.decision.table import PoolTable
 from raydebm.errors import ConfigError
 
 FULL = Posterior(
@@ -30,21 +31,25 @@ VOTES = Posterior(weights={"votes": 1.0}, context_weights={})
 
 
 def by_answer(posterior, pool):
-    return {belief.cluster.key: belief.probability for belief in posterior.beliefs(pool).beliefs}
+    return {belief.cluster.key: belief.probability for belief in posterior.beliefs(pool)}
+
+
+def none_of(posterior, pool):
+    return posterior.estimates(PoolTable.of([pool])).none[0]
 
 
 def test_softmax_over_answers_and_none():
     """Scores log 2/3 and log 1/3, and 0 for none: masses 2/3, 1/3 and 1."""
-    beliefs = VOTES.beliefs([scored("a", "A"), scored("b", "A"), scored("c", "B")])
+    pool = [scored("a", "A"), scored("b", "A"), scored("c", "B")]
 
-    assert [belief.probability for belief in beliefs.beliefs] == pytest.approx([1 / 3, 1 / 6])
-    assert beliefs.none == pytest.approx(1 / 2)
+    assert by_answer(VOTES, pool) == pytest.approx({"A": 1 / 3, "B": 1 / 6})
+    assert none_of(VOTES, pool) == pytest.approx(1 / 2)
 
 
 def test_of_equally_probable_answers_the_one_of_the_lowest_energy_is_best():
     pool = [scored("a", "A", (1.0,)), scored("b", "A", (1.0,)), scored("c", "B", (0.0,)), scored("d", "B", (9.0,))]
 
-    assert [belief.cluster.key for belief in VOTES.beliefs(pool).beliefs] == ["B", "A"]
+    assert [belief.cluster.key for belief in VOTES.beliefs(pool)] == ["B", "A"]
 
 
 def test_the_weight_of_none_takes_from_every_answer():
@@ -56,11 +61,11 @@ def test_the_weight_of_none_takes_from_every_answer():
 def test_answers_that_do_not_compete():
     posterior = replace(VOTES, competition="independent", context_weights={"none": -1.0})
 
-    beliefs = posterior.beliefs([scored("a", "A"), scored("b", "B")])
+    pool = [scored("a", "A"), scored("b", "B")]
 
     expected = 1 / (1 + math.exp(-(math.log(0.5) + 1)))
-    assert [belief.probability for belief in beliefs.beliefs] == pytest.approx([expected, expected])
-    assert beliefs.none == pytest.approx(1 - expected)
+    assert by_answer(posterior, pool) == pytest.approx({"A": expected, "B": expected})
+    assert none_of(posterior, pool) == pytest.approx(1 - expected)
 
 
 def test_recalibration_of_the_log_odds():
@@ -82,28 +87,26 @@ def test_a_term_measured_for_some_answers_counts_as_their_mean_for_the_others():
 
 
 def test_an_exact_proof_is_certain_and_excludes_the_others():
-    beliefs = VOTES.beliefs([scored("a", "A", proof=True), *(scored(f"b{index}", "B") for index in range(5))])
+    pool = [scored("a", "A", proof=True), *(scored(f"b{index}", "B") for index in range(5))]
 
-    assert [(belief.cluster.key, belief.probability) for belief in beliefs.beliefs] == [("A", 1.0), ("B", 0.0)]
-    assert [belief.contributions for belief in beliefs.beliefs] == [{}, {}]
-    assert beliefs.none == 0
+    assert by_answer(VOTES, pool) == {"A": 1.0, "B": 0.0}
+    assert [belief.contributions for belief in VOTES.beliefs(pool)] == [{}, {}]
+    assert none_of(VOTES, pool) == 0
 
 
 def test_a_refuted_answer_takes_no_share():
     """Scores log 1/4 for B and 0 for none; A's three votes go to nobody."""
     pool = [*(scored(f"a{index}", "A", proof=False) for index in range(3)), scored("b", "B")]
 
-    beliefs = VOTES.beliefs(pool)
-
     assert by_answer(VOTES, pool) == pytest.approx({"A": 0.0, "B": 1 / 5})
-    assert beliefs.none == pytest.approx(4 / 5)
+    assert none_of(VOTES, pool) == pytest.approx(4 / 5)
 
 
 def test_contributions_are_relative_to_the_pools_average():
     beliefs = replace(VOTES, slope=2.0).beliefs([scored("a", "A"), scored("b", "A"), scored("c", "B")])
 
     average = (math.log(2 / 3) + math.log(1 / 3)) / 2
-    assert beliefs.beliefs[0].contributions["votes"] == pytest.approx(2 * (math.log(2 / 3) - average))
+    assert beliefs[0].contributions["votes"] == pytest.approx(2 * (math.log(2 / 3) - average))
 
 
 @given(pool=pools(proofs=(None, None, True, False)))
@@ -120,13 +123,13 @@ def test_the_order_of_candidates_does_not_matter(pool, seed):
     first, second = FULL.beliefs(pool), FULL.beliefs(other)
 
     assert by_answer(FULL, pool) == pytest.approx(by_answer(FULL, other))
-    assert {b.cluster.key: b.best for b in first.beliefs} == {b.cluster.key: b.best for b in second.beliefs}
-    assert first.none == pytest.approx(second.none)
+    assert {b.cluster.key: b.best for b in first} == {b.cluster.key: b.best for b in second}
+    assert none_of(FULL, pool) == pytest.approx(none_of(FULL, other))
 
 
 @given(pool=pools(), competition=st.sampled_from(["exclusive", "independent"]))
 def test_contributions_add_up_to_the_log_odds(pool, competition):
-    for belief in replace(FULL, competition=competition).beliefs(pool).beliefs:
+    for belief in replace(FULL, competition=competition).beliefs(pool):
         log_odds = math.log(belief.probability / (1 - belief.probability))
         assert math.fsum(belief.contributions.values()) == pytest.approx(log_odds, abs=1e-9)
 
@@ -135,10 +138,9 @@ def test_contributions_add_up_to_the_log_odds(pool, competition):
 def test_probabilities_of_answers_that_compete_and_of_none_add_up_to_one(pool):
     posterior = replace(FULL, slope=1.0, offset=0.0)
 
-    beliefs = posterior.beliefs(pool)
-
     # Every probability is kept at least LOWEST off 0 and 1.
-    assert math.fsum([beliefs.none, *(b.probability for b in beliefs.beliefs)]) == pytest.approx(1, abs=5 * LOWEST)
+    total = math.fsum([none_of(posterior, pool), *by_answer(posterior, pool).values()])
+    assert total == pytest.approx(1, abs=5 * LOWEST)
 
 
 @given(pool=pools(members=2), data=st.data())

@@ -35,12 +35,12 @@ FAVOURITES = {"vote": "A", "best_author": "C", "energy": "B", "energy_vote": "D"
 
 
 def selected(profile, pool, posterior=POSTERIOR):
-    return ranked(profile, posterior.beliefs(pool), posterior)[0]
+    return ranked(profile, pool, posterior)[0]
 
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_the_answer_that_a_profile_selects_comes_before_the_others_by_probability(profile):
-    first, *others = ranked(profile, POSTERIOR.beliefs(POOL), POSTERIOR)
+    first, *others = ranked(profile, POOL, POSTERIOR)
 
     assert first.cluster.key == FAVOURITES[profile]
     values = [belief.probability for belief in others]
@@ -65,7 +65,7 @@ def test_a_refuted_answer_is_never_selected(profile):
         for candidate in POOL
     ]
 
-    beliefs = ranked(profile, POSTERIOR.beliefs(pool), POSTERIOR)
+    beliefs = ranked(profile, pool, POSTERIOR)
 
     assert beliefs[0].cluster.key != key
     assert (beliefs[-1].cluster.key, beliefs[-1].probability) == (key, 0.0)
@@ -85,7 +85,7 @@ def test_many_pools_at_once_are_decided_like_each_alone(profile, several):
 
     rows = winners(profile, table, POSTERIOR.estimates(table), POSTERIOR)
 
-    alone = [ranked(profile, POSTERIOR.beliefs(pool), POSTERIOR) for pool in several]
+    alone = [ranked(profile, pool, POSTERIOR) for pool in several]
     usable = [beliefs[0].cluster.key if beliefs and beliefs[0].probability > 0 else None for beliefs in alone]
     assert [None if row < 0 else keys[row] for row in rows] == usable
 

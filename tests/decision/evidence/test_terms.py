@@ -1,4 +1,3 @@
-import json
 import math
 from dataclasses import replace
 
@@ -198,10 +197,6 @@ def test_nothing_to_measure_gives_empty_evidence(table):
 
     assert evidence.terms.shape == (0, len(TERMS))
     assert evidence.context.shape == (len(table), len(CONTEXT))
-
-
-def test_reference_survives_json():
-    assert Reference.from_json(json.loads(json.dumps(REFERENCE.to_json()))) == REFERENCE
 
 
 SCORED = Reference(

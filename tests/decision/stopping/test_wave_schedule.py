@@ -77,11 +77,6 @@ def test_each_problem_ends_on_its_own():
     assert (plan.num_problems, plan.num_settled) == (2, 1)
 
 
-def test_the_last_wave_repeats_and_ends_at_the_budget():
-    plan = schedule(requests(generators="ab", each=5), waves=(4,))
-    assert play(plan, lambda sample, number: str(number)) == [4, 4, 2]
-
-
 def test_greedy_requests_come_with_the_first_wave_and_do_not_vote():
     greedy = [request("p", name, 0, temperature=0.0) for name in "abcd"]
     plan = schedule([*requests(), *greedy], waves=(2, 14))

@@ -5,6 +5,7 @@ import json
 import pytest
 from decisions_by_hand import bearer, keyring
 from hand_written_run import chat_body
+from starlette.datastructures import Headers
 
 from raydebm.errors import ServiceError
 from raydebm.service.access import check_host
@@ -32,20 +33,20 @@ REFUSED = [
 
 @pytest.mark.parametrize("host", ALLOWED)
 def test_localhost_addresses_and_allowed_names_are_answered(host):
-    check_host([(b"host", host.encode())], {"verifier.internal"})
+    check_host(Headers({"host": host}), {"verifier.internal"})
 
 
 @pytest.mark.parametrize("headers", [[(b"host", host.encode())] for host in REFUSED], ids=REFUSED)
 def test_other_names_are_refused(headers):
     with pytest.raises(ServiceError, match="allowed_hosts") as caught:
-        check_host(headers, {"verifier.internal"})
+        check_host(Headers(raw=headers), {"verifier.internal"})
     assert (caught.value.status, caught.value.code) == (403, "unknown_host")
 
 
 @pytest.mark.parametrize("headers", [[], [(b"host", b"localhost"), (b"host", b"evil.example")]], ids=["none", "two"])
 def test_a_request_says_exactly_once_to_whom_it_goes(headers):
     with pytest.raises(ServiceError):
-        check_host(headers, ())
+        check_host(Headers(raw=headers), ())
 
 
 EVIL = {"Host": "evil.example:8000"}
