@@ -359,9 +359,8 @@ class PassStop:
     """End of a pass sampled in waves, with its savings."""
 
     reason: str
-    """``accept``, ``abstain`` or ``cost``: the rest of the pass was skipped, because the answer is settled, is unlikely
-    to become certain enough, or is not worth the cost of more samples. ``budget``: every sample that the pass, the
-    deadline and the generators allowed was taken."""
+    """``accept`` or ``abstain``: the rest of the pass was skipped, because the answer is settled or will not become
+    certain enough. ``budget``: every sample that the pass, the deadline and the generators allowed was taken."""
     words: str
     """One sentence with the numbers."""
     num_planned: int

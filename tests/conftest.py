@@ -174,6 +174,19 @@ def run_virtually():
 
 
 @pytest.fixture
+def ended_spans(monkeypatch):
+    """Call it for the trace spans that have ended so far."""
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    provider, exporter = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr("raydebm.tracing._tracer", provider.get_tracer("test"))
+    return exporter.get_finished_spans
+
+
+@pytest.fixture
 def raydebm(capsys, monkeypatch):
     """What a command line says in this process, without the start of another one and its imports."""
     from raydebm.cli import main

@@ -4,23 +4,11 @@ import asyncio
 import logging
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from raydebm import tracing
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HEADERS = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
-
-
-@pytest.fixture
-def spans(monkeypatch):
-    """What has ended so far."""
-    provider, exporter = TracerProvider(), InMemorySpanExporter()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(tracing, "_tracer", provider.get_tracer("test"))
-    return exporter.get_finished_spans
 
 
 def test_without_an_endpoint_nothing_is_traced():
@@ -44,24 +32,24 @@ def test_a_missing_package_is_said_once_and_ends_nothing(monkeypatch, caplog):
     assert "raydebm[otel]" in caplog.text
 
 
-def test_a_span_goes_on_from_the_headers_of_another_process(spans):
+def test_a_span_goes_on_from_the_headers_of_another_process(ended_spans):
     with tracing.span("generator", {"raydebm.generator": "ada", "raydebm.cost_usd": None}, parent=HEADERS):
         sent = tracing.outgoing()["traceparent"]
         assert tracing.trace_id() == TRACE
-    (span,) = spans()
+    (span,) = ended_spans()
     assert format(span.parent.span_id, "016x") == PARENT
     assert dict(span.attributes) == {"raydebm.generator": "ada"}
     assert sent == f"00-{TRACE}-{span.context.span_id:016x}-01"
 
 
 @pytest.mark.parametrize("bad", ["", "00-xyz-1-01", "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
-def test_headers_that_are_no_headers_begin_a_new_trace(spans, bad):
+def test_headers_that_are_no_headers_begin_a_new_trace(ended_spans, bad):
     with tracing.span("triage", parent={"traceparent": bad}):
         pass
-    assert spans()[0].parent is None
+    assert ended_spans()[0].parent is None
 
 
-def test_spans_nest_through_tasks_and_threads(spans):
+def test_spans_nest_through_tasks_and_threads(ended_spans):
     def in_thread():
         with tracing.span("inner"):
             pass
@@ -71,20 +59,20 @@ def test_spans_nest_through_tasks_and_threads(spans):
             await asyncio.create_task(asyncio.to_thread(in_thread))
 
     asyncio.run(work())
-    inner, outer = spans()
+    inner, outer = ended_spans()
     assert (inner.name, inner.parent.span_id) == ("inner", outer.context.span_id)
 
 
-def test_of_an_exception_the_type_is_kept_and_not_the_message(spans):
+def test_of_an_exception_the_type_is_kept_and_not_the_message(ended_spans):
     with pytest.raises(ValueError, match="secret"), tracing.span("check"):
         raise ValueError("a secret of the problem")
-    (span,) = spans()
+    (span,) = ended_spans()
     assert span.attributes["error.type"] == "ValueError"
     assert span.status.is_ok is False
     assert "secret" not in span.to_json()
 
 
-def test_what_is_cancelled_is_no_error(spans):
+def test_what_is_cancelled_is_no_error(ended_spans):
     async def work():
         with tracing.span("generate"):
             await asyncio.Event().wait()
@@ -96,15 +84,15 @@ def test_what_is_cancelled_is_no_error(spans):
         await asyncio.gather(task, return_exceptions=True)
 
     asyncio.run(cancel())
-    (span,) = spans()
+    (span,) = ended_spans()
     assert span.attributes["raydebm.cancelled"] is True
     assert span.status.is_ok or span.status.is_unset
 
 
-def test_a_span_of_work_that_is_over_lies_in_the_past(spans):
+def test_a_span_of_work_that_is_over_lies_in_the_past(ended_spans):
     with tracing.span("generator"):
         tracing.past_span("candidate", {"raydebm.sample": 1}, seconds=2.5, failed="no_answer")
-    candidate, generator = spans()
+    candidate, generator = ended_spans()
     assert candidate.parent.span_id == generator.context.span_id
     assert candidate.end_time - candidate.start_time == 2_500_000_000
     assert candidate.attributes["error.type"] == "no_answer"

@@ -11,7 +11,8 @@ from raydebm.decision.feedback import exemplar, feedback_messages
 from raydebm.decision.policy import Policy
 from raydebm.decision.rules import decide_pool, fields_of
 from raydebm.decision.sampling.deadline import is_late, now_s
-from raydebm.decision.sampling.one_pass import Parts, sample_pass, waves_of
+from raydebm.decision.sampling.one_pass import Parts, sample_pass
+from raydebm.decision.sampling.waves import PassWaves
 from raydebm.errors import GenerationError, LimitReachedError, ResourceError, ScoringError, ServiceError
 from raydebm.records import Decision, Message, Outcome, PassRecord, PassStop, Problem, ScoredCandidate
 
@@ -109,13 +110,17 @@ async def _sample(
 ) -> _SampledPass:
     """Sample one pass, or return the reason for its failure. Raises only in the first pass."""
     so = "so this rests on earlier passes"
+    waves: PassWaves | None = None
+    if policy.waves is not None:
+        waves = PassWaves(
+            policy, pass_index=pass_index, earlier=earlier, deadline=parts.deadline, on_wave=parts.observer.waved
+        )
     if pass_index > 1 and parts.deadline is not None:
         refusal = parts.deadline.refusal(longest_s)
         if refusal is not None:
             return _SampledPass(lost=f"; pass {pass_index} was not begun ({refusal}), {so}")
     try:
         with tracing.span("pass", {"raydebm.pass": pass_index}):
-            waves = waves_of(policy, parts=parts, pass_index=pass_index, earlier=earlier)
             candidates = await sample_pass(problem, parts=parts, pass_index=pass_index, messages=messages, waves=waves)
     except LimitReachedError as error:
         if pass_index == 1:

@@ -145,8 +145,8 @@ def _sampled(
     if policy.waves is None:
         is_short = len(candidates) < num_planned
     else:
-        cut = cut_pass(candidates, policy, earlier=pool, num_planned=num_planned)
-        candidates, stop_reason = list(cut.candidates), cut.decision.reason
+        sampled, stop_reason = cut_pass(candidates, policy, earlier=pool, num_planned=num_planned)
+        candidates = list(sampled)
         is_short = stop_reason is None
     # A pass that ended by a deadline or a failure has no further samples under any rule.
     is_whole = stop is None or stop.reason == StopReason.BUDGET

@@ -263,8 +263,9 @@ def _fitted(tested: _Tested, choice: ProfileChoice, *, config: DecisionConfig, e
     elif config.max_error is not None:
         guarantee = test.certify(config.max_error, confidence=level, binary=binary)
     if guarantee is not None:
-        policy = _with_guarantee(policy, guarantee)
-        policy = policy.replaced(tau_accept=test.tau_accept(policy.tau_answer))
+        stated = _stated(guarantee)
+        tau_accept = test.tau_accept(stated["tau"])
+        policy = policy.replaced(tau_answer=stated["tau"], tau_accept=tau_accept, guarantee=stated)
     confidence, worth = final_step(test.steps_at(policy.tau_accept), policy.tau_accept)
     labelled = ~np.isnan(worth)
     return PolicyFit(
@@ -279,18 +280,9 @@ def _fitted(tested: _Tested, choice: ProfileChoice, *, config: DecisionConfig, e
     )
 
 
-def _with_guarantee(policy: Policy, guarantee: Guarantee) -> Policy:
-    """Policy that answers from the certified threshold on, or only proven answers if no threshold is certified.
-
-    ``tau_accept`` is raised to ``tau_answer`` if it is lower. The guarantee lists all certified thresholds, because a
-    request may use another one of them.
-    """
-    stated = _stated(guarantee)
-    return policy.replaced(tau_answer=stated["tau"], tau_accept=max(policy.tau_accept, stated["tau"]), guarantee=stated)
-
-
 def _stated(guarantee: Guarantee) -> dict[str, Any]:
-    """The guarantee in the form stored in a policy. Without a certified threshold only proven answers are returned."""
+    """The guarantee in the form stored in a policy, with all certified thresholds, because a request may use another
+    one of them. Without a certified threshold only proven answers are returned."""
     tau = 1.0 if guarantee.tau is None else guarantee.tau
     facts = {name: getattr(guarantee, name) for name in ("max_error", "confidence", "certified", "problems")}
     return {**facts, "tau": tau, "thresholds": guarantee.certified_thresholds}
@@ -376,7 +368,7 @@ def _first_pass_in_waves(table: PoolTable, policies: Sequence[Policy]) -> Walk:
     for place, policy in enumerate(policies):
         rows = {table.candidates[row].candidate.candidate_id: row for row in table.rows_of(place)}
         pool = [table.candidates[row] for row in rows.values()]
-        decided = decide_pool(cut_pass(pool, policy).candidates, passes_left=0, policy=policy)
+        decided = decide_pool(cut_pass(pool, policy)[0], passes_left=0, policy=policy)
         if decided.best is None or decided.confidence is None:
             continue
         confidence[place] = decided.confidence

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from raydebm.decision.evidence.posterior import Belief
-from raydebm.decision.policy import Policy
 from raydebm.decision.sampling.checks import unchecked
 from raydebm.decision.sampling.deadline import Deadline, now_s
 from raydebm.decision.sampling.waves import PassWaves, Wave
@@ -268,13 +267,4 @@ async def sample_pass(
         lambda: parts.source.generate(
             problem, pass_index=pass_index, messages=messages, arrived=drawn.arrive, waves=waves
         )
-    )
-
-
-def waves_of(policy: Policy, *, parts: Parts, pass_index: int, earlier: Sequence[ScoredCandidate]) -> PassWaves | None:
-    """Waves of one pass. None if the policy samples it at once."""
-    if policy.waves is None:
-        return None
-    return PassWaves(
-        policy, pass_index=pass_index, earlier=earlier, deadline=parts.deadline, on_wave=parts.observer.waved
     )

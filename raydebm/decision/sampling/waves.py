@@ -285,24 +285,17 @@ async def _decided(
 # ---- replaying -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CutPass:
-    """Part of a recorded pass that waves would have sampled."""
-
-    candidates: tuple[ScoredCandidate, ...]
-    """Candidates in the order of the record."""
-    decision: Stop
-    """Decision after the last wave. Its ``reason`` is None if the next wave is not in the record."""
-
-
 def cut_pass(
     recorded: Sequence[ScoredCandidate],
     policy: Policy,
     *,
     earlier: Sequence[ScoredCandidate] = (),
     num_planned: int | None = None,
-) -> CutPass:
+) -> tuple[tuple[ScoredCandidate, ...], StopReason | None]:
     """Sample a recorded pass again in waves.
+
+    Returns the sampled part, in the order of the record, and the reason for its end; None if the next wave is not in
+    the record.
 
     Args:
         recorded: candidates of the pass.
@@ -315,11 +308,11 @@ def cut_pass(
     place = {scored.candidate.candidate_id: index for index, scored in enumerate(recorded)}
     by_id = {scored.candidate.candidate_id: scored for scored in recorded}
     ordered = [by_id[candidate.candidate_id] for candidate in in_turns([s.candidate for s in recorded], policy)]
-    decision, judged = Stop(StopReason.BUDGET, "there is nothing to sample"), list[ScoredCandidate]()
+    reason: StopReason | None = StopReason.BUDGET
+    judged: list[ScoredCandidate] = []
     for end in wave_ends(policy.waves or (total,), total):
         judged = ordered[:end]
-        decision = pass_rule.decide(judged)
-        if decision.reason is not None or end > len(ordered):
+        reason = pass_rule.decide(judged).reason
+        if reason is not None or end > len(ordered):
             break
-    candidates = sorted(judged, key=lambda scored: place[scored.candidate.candidate_id])
-    return CutPass(candidates=tuple(candidates), decision=decision)
+    return tuple(sorted(judged, key=lambda scored: place[scored.candidate.candidate_id])), reason

@@ -101,23 +101,28 @@ class ResponseFormat(BaseModel):
         return self
 
 
-class ChatRequest(BaseModel):
-    """OpenAI's body. Unsupported fields that would change the answer are refused in ``chat``."""
+class OpenAIBody(BaseModel):
+    """Fields of a chat and of a response. Unsupported fields that would change the answer are refused by the route."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
     model: Text
-    messages: list[ChatMessage] = Field(min_length=1)
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
     temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
     top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
+    raydebm: ChatOverrides | None = None
+
+
+class ChatRequest(OpenAIBody):
+    """OpenAI's body."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    stream_options: StreamOptions | None = None
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
     seed: int | None = Field(None, ge=-SEED_LIMIT, lt=SEED_LIMIT)
     stop: _Stop | Annotated[list[_Stop], Field(max_length=16)] | None = None
     response_format: ResponseFormat | None = None
-    raydebm: ChatOverrides | None = None
 
     def sampling(self) -> dict[str, Any]:
         """Changed sampling settings. Temperature 0 means "be deterministic" to clients that send it; answers here are,
@@ -293,8 +298,8 @@ class StopFields(BaseModel):
     """End of sampling in waves, with its savings; all null if a pass is sampled at once."""
 
     stop_reason: Literal["accept", "abstain", "budget"] | None = None
-    """accept: the answer is settled; abstain: no answer will become certain enough; cost: further samples are not worth
-    their cost; budget: the pass, the deadline and the generators allowed no more samples."""
+    """accept: the answer is settled; abstain: no answer will become certain enough; budget: the pass, the deadline and
+    the generators allowed no more samples."""
     stop_words: str | None = None
     """The reason as a sentence with numbers."""
     num_planned: int | None = None

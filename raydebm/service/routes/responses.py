@@ -7,13 +7,13 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from raydebm.service.core import TriageService
 from raydebm.service.routes import bodies, chat, streams
 from raydebm.service.routes.bodies import ChatMessage, ChatRequest, TriageResponse
 from raydebm.service.routes.openapi import examples_of
-from raydebm.service.settings import ChatOverrides, Data, Text
+from raydebm.service.settings import Data, Text
 
 
 class InputItem(BaseModel, extra="allow"):
@@ -34,24 +34,17 @@ class TextSettings(BaseModel, extra="allow"):
     format: TextFormat = TextFormat(type="text")
 
 
-class ResponseRequest(BaseModel):
-    """OpenAI's body. Unsupported fields that would change the answer are refused."""
+class ResponseRequest(bodies.OpenAIBody):
+    """OpenAI's body."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
-
-    model: Text
     input: Text | list[InputItem] = Field(min_length=1)
     """A text, or the whole conversation, because the service stores no conversations (``store`` is false)."""
     instructions: Text | None = None
     """System message before the conversation."""
-    stream: bool | None = None
-    temperature: float | None = Field(None, ge=0, le=2, allow_inf_nan=False)
-    top_p: float | None = Field(None, gt=0, le=1, allow_inf_nan=False)
     max_output_tokens: int | None = Field(None, ge=1)
     text: TextSettings = TextSettings()
     metadata: Data | None = None
     """Returned unchanged."""
-    raydebm: ChatOverrides | None = None
 
 
 _STATE = ("previous_response_id", "conversation")

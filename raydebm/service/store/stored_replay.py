@@ -18,7 +18,7 @@ from raydebm.decision.policy import Policy
 from raydebm.decision.redecide import Redecision, redecide, with_energies
 from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.evaluation.stats.significance import Comparison, compare, holm_adjusted
-from raydebm.records import Decision, Outcome, Reasoning, Verdict, scored_text
+from raydebm.records import Decision, Outcome, Reasoning, Verdict
 from raydebm.scorer.texts import TextScorer, TextToScore, energies_of_lists
 from raydebm.service.store.record import DecisionRecord
 
@@ -118,13 +118,8 @@ def _rescored(records: Iterable[DecisionRecord], ensemble: OtherEnsemble) -> Ite
 
 def _texts(record: DecisionRecord, reasoning: Reasoning) -> list[TextToScore]:
     prompt = record.problem.prompt if record.scored_prompt is None else record.scored_prompt
-    candidates = [scored.candidate for scored in record.outcome.pool]
-    texts = [scored_text(candidate.text, candidate.reasoning, reasoning) for candidate in candidates]
-    return [
-        TextToScore(candidate.candidate_id, prompt, text)
-        for candidate, text in zip(candidates, texts, strict=True)
-        if text is not None
-    ]
+    candidates = (scored.candidate.as_scored(reasoning) for scored in record.outcome.pool)
+    return [TextToScore(each.candidate_id, prompt, each.text) for each in candidates if each.text is not None]
 
 
 class ReplayedPair(NamedTuple):

@@ -5,7 +5,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 import yaml
+from processes import end_marked
 from ray.autoscaler._private.fake_multi_node.node_provider import FAKE_HEAD_NODE_ID
 from ray.util import get_node_ip_address
 
@@ -153,12 +153,7 @@ class Cluster:
         self._head.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._head.wait(20)
-        marks = [str(self._folder).encode(), self.environment["RAY_AUTH_TOKEN"].encode()]
-        while left := [process for process in Path("/proc").glob("[0-9]*") if has_any(process, marks)]:
-            for process in left:
-                with suppress(ProcessLookupError):
-                    os.kill(int(process.name), signal.SIGKILL)
-            time.sleep(0.2)
+        end_marked(str(self._folder), self.environment["RAY_AUTH_TOKEN"])
         self._head.wait()
 
     def states(self):
@@ -171,14 +166,6 @@ class Cluster:
         except OSError:
             return []
         return [node["raylet"].get("state") for node in nodes]
-
-
-def has_any(process, marks):
-    """Whether a process has one of the texts in its command line or its first environment. Dead ones have neither."""
-    with suppress(OSError):
-        text = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
-        return any(mark in text for mark in marks)
-    return False
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
+from processes import end_marked
 
 from raydebm.run.ensemble_file import read_ensemble_file
 
@@ -88,24 +88,12 @@ class Clone:
 
     def end(self):
         """End every process that a command of this clone has left."""
-        marks = [self.mark.encode()]
-        while left := [process for process in Path("/proc").glob("[0-9]*") if _has_any(process, marks)]:
-            for process in left:
-                with suppress(ProcessLookupError):
-                    os.kill(int(process.name), signal.SIGKILL)
-            time.sleep(0.2)
+        end_marked(self.mark)
 
     def replace(self, file, old, new):
         text = (self.folder / file).read_text()
         assert old in text
         (self.folder / file).write_text(text.replace(old, new))
-
-
-def _has_any(process, marks):
-    with suppress(OSError):
-        text = (process / "environ").read_bytes()
-        return any(mark in text for mark in marks)
-    return False
 
 
 @pytest.fixture

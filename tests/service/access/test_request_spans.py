@@ -2,22 +2,14 @@
 
 import pytest
 from hand_written_run import chat_body
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-from raydebm import tracing
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HEADERS = {"traceparent": f"00-{TRACE}-{PARENT}-01", "X-Request-ID": "r-7"}
 
 
 @pytest.fixture
-def spans(monkeypatch):
-    provider, exporter = TracerProvider(), InMemorySpanExporter()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(tracing, "_tracer", provider.get_tracer("test"))
-    return lambda: {span.name: span for span in exporter.get_finished_spans()}
+def spans(ended_spans):
+    return lambda: {span.name: span for span in ended_spans()}
 
 
 def test_a_request_is_one_trace_of_the_clients(client, puzzle, spans):
