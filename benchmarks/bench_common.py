@@ -1,4 +1,4 @@
-"""What the scorer benchmarks share: interleaved timing, random texts of realistic lengths, the plain PEFT model."""
+"""Shared parts of the scorer benchmarks: interleaved timing, random texts of realistic lengths, a plain PEFT model."""
 
 import platform
 import random
@@ -22,7 +22,7 @@ from raydebm.scorer.model.lora import lora_config
 
 
 class SpecialIds:
-    """Stands in for the tokenizer: random ids need only the special ones."""
+    """A replacement for the tokenizer. Random texts need only its special ids."""
 
     def __init__(self, config: ModernBertConfig) -> None:
         self.cls_token_id, self.sep_token_id = config.cls_token_id, config.sep_token_id
@@ -30,7 +30,7 @@ class SpecialIds:
 
 
 def backbone_of(name: str) -> Backbone:
-    """A backbone by name; ``modernbert-base`` is that architecture with random weights."""
+    """A backbone by name; ``modernbert-base`` is ModernBERT-base's architecture with random weights."""
     if name != "modernbert-base":
         return load_backbone(name, device="cpu", dtype="float32")
     with torch.random.fork_rng():
@@ -40,7 +40,7 @@ def backbone_of(name: str) -> Backbone:
 
 
 def pool_ids(backbone: Backbone, *, num_texts: int, seed: int) -> list[tuple[int, ...]]:
-    """One problem's candidates as token ids: lengths as in GSM8K with the problem, 100 to 400."""
+    """Token ids of one problem's candidates. With the problem, lengths are 100 to 400 tokens, as in GSM8K."""
     rng = random.Random(seed)
     vocabulary = int(backbone.encoder.config.vocab_size)
     cls, sep = backbone.tokenizer.cls_token_id, backbone.tokenizer.sep_token_id
@@ -54,7 +54,7 @@ def pool_ids(backbone: Backbone, *, num_texts: int, seed: int) -> list[tuple[int
 
 
 def peft_model(backbone: Backbone, adapters: Sequence[AdapterConfig], *, seed: int = 1) -> PeftModel:
-    """All adapters in one PEFT model; B matrices are random, so that the updates matter."""
+    """All adapters in one PEFT model. B matrices are random, so that the updates have an effect."""
     configs = [lora_config(adapter, backbone.encoder) for adapter in adapters]
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
@@ -74,15 +74,15 @@ def peft_model(backbone: Backbone, adapters: Sequence[AdapterConfig], *, seed: i
 class Timing:
     name: str
     seconds: float
-    """Median CPU time of the process."""
+    """Median CPU seconds of the process."""
     speedup: float
-    """Median over rounds of (first variant's time / this one's) in the same round."""
+    """Median over rounds of the first variant's time divided by this one's in the same round."""
     result: Any
-    """What the variant returned in the last round."""
+    """Result of the variant in the last round."""
 
 
 def interleave(variants: Mapping[str, Callable[[], object]], *, rounds: int) -> list[Timing]:
-    """Run every variant once per round, after one round of warm-up: load from outside hits all of them alike."""
+    """Run every variant once per round, after a warm-up round, so that other load affects all variants equally."""
     times: dict[str, list[float]] = {name: [] for name in variants}
     results: dict[str, Any] = {}
     for round_index in range(rounds + 1):

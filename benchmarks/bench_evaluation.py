@@ -1,13 +1,12 @@
-"""How long the whole evaluation of a scored pool takes, and how much memory: selectors, metrics, studies, report.
+"""Time and memory of the whole evaluation of a scored pool: selectors, metrics, studies, report.
 
     python benchmarks/bench_evaluation.py                         # 3,125 problems x 32 = 100,000
     python benchmarks/bench_evaluation.py --num-problems 31250    # 1,000,000
     python benchmarks/bench_evaluation.py --num-problems 300 --profile
 
-The pools are made up: energies lean towards the truth, four generators of different quality, two outside scorers.
-Validation has a fifth as many problems. Times are CPU seconds of this process, so that a busy machine matters little,
-and seconds on the wall, without those for making the pools up. The memory is the most that the process held, which
-is mostly the made-up candidates themselves.
+The pools are synthetic: energies that tend towards the truth, four generators of different quality, two baselines.
+Validation has a fifth as many problems. Times are CPU seconds of this process, which a busy machine hardly affects, and
+wall seconds, without the making of the pools. Memory is the peak of the process, most of it the synthetic candidates.
 """
 
 import argparse
@@ -102,7 +101,7 @@ def timed(name: str, act: Callable[[], T]) -> T:
 
 
 def peak_memory() -> float:
-    """In GB, of this process since it began."""
+    """Peak memory of this process in GB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
 
 

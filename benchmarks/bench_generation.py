@@ -1,8 +1,8 @@
-"""How fast candidates can be asked for: our generator against raw asyncio, and Ray Data on top.
+"""Rate of candidate requests: raydebm's generator against raw asyncio, alone and in the Ray Data stage.
 
-A mock endpoint in a process of its own answers after a fixed latency; at 0.5 s and 256 in flight no client can pass
-512 requests per second. Rates are taken between the 256th and the last answer, so start-up does not count. Small calls
-of the stage, as late waves and later passes make them, are the other way round: all of their time counts.
+A mock endpoint in a separate process answers after a fixed latency: with 0.5 s and 256 open requests, no client can
+exceed 512 requests per second. Rates are measured from the 256th to the last answer, without the start-up. For small
+calls of the stage, as in late waves and later passes, the whole time counts.
 
     python benchmarks/bench_generation.py                    # 4,000 requests per client
     python benchmarks/bench_generation.py --no-ray --num-requests 1000
@@ -60,7 +60,7 @@ def make_requests(count: int) -> list[GenerationRequest]:
 
 
 class Clock:
-    """Rate between the 256th answer and the last, and this process's CPU seconds per 1,000 answers."""
+    """Rate from the 256th to the last answer, and CPU seconds of this process per 1,000 answers."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -77,7 +77,7 @@ class Clock:
 
 
 async def raw_asyncio(url: str, requests: list[GenerationRequest]) -> Clock:
-    """The least that can be done: post, read, parse."""
+    """Only the necessary work: post, read and parse."""
     clock, slots = Clock(), asyncio.Semaphore(IN_FLIGHT)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
@@ -111,7 +111,7 @@ def generator_with(transport: type) -> Callable[[str, list[GenerationRequest]], 
 
 
 def through_ray_data(url: str, requests: list[GenerationRequest]) -> Clock:
-    """The whole stage: Ray Data, journal, Parquet. CPU is that of the driver alone."""
+    """The whole stage: Ray Data, journal, Parquet. CPU seconds are the driver's."""
     from raydebm.pipeline.ray.generate import generate
 
     endpoint = OpenAIGenerator(name="g", model="m", base_url=url, api_key_env=None, max_in_flight=IN_FLIGHT)
@@ -128,7 +128,7 @@ def through_ray_data(url: str, requests: list[GenerationRequest]) -> Clock:
 
 
 def report_small_calls(url: str) -> None:
-    """Calls one after the other, alternately in tasks, as they are made, and in new actors of Ray Data."""
+    """Time successive calls, alternately in tasks, which the stage uses for them, and in new actors of Ray Data."""
     from raydebm.pipeline.ray import candidate_blocks
 
     task_rows = {"tasks": candidate_blocks.HTTP_TASK_ROWS, "new actors": 0}
@@ -167,7 +167,7 @@ def main() -> None:
         raw_rate = raw.rate()
         report("raw asyncio + aiohttp", raw, raw_rate)
         clock = asyncio.run(generator_with(AiohttpTransport)(url, make_requests(options.num_requests)))
-        report("our generator", clock, raw_rate)
+        report("raydebm's generator", clock, raw_rate)
         if not options.no_ray:
             with started_ray():
                 through_ray_data(url, make_requests(IN_FLIGHT + 64))  # starts Ray Data's helpers

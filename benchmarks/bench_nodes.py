@@ -1,15 +1,15 @@
-"""Candidates per second on one to eight nodes, up to the limit of the endpoint.
+"""Candidates per second on one to eight nodes, up to the endpoint's limit.
 
-The nodes are declared on this machine, each as Ray processes of its own with one CPU, next to a head that has none. The
-real stage of candidates runs on them, with a generating process per node that keeps ``--in-flight`` requests open. The
-endpoint is a process that takes ``--latency-s`` per request on average, half to one and a half times as long each; it
-works on ``--capacity`` requests at once and queues the rest. Everything waits and next to nothing computes, so that two
-cores are enough; the cores that were in use are printed.
+All nodes are on this machine: separate Ray processes with one CPU per node, and a head without CPUs. They run the real
+stage of candidates, with one generating process per node that keeps ``--in-flight`` requests open. The endpoint is a
+process that takes ``--latency-s`` per request on average (each 0.5 to 1.5 times that). It works on ``--capacity``
+requests at once and queues the rest. The processes mostly wait, so that two cores are enough; the cores in use are
+printed.
 
-The endpoint answers nothing before all nodes have all their requests open: how long Ray takes to start the processes
-does not count. A rate is that of its answers from two latencies later up to the last moment at which all were open, so
-that the end, when there is nothing left to send, does not count either. A node count that cannot reach a capacity is
-not measured with it: the rate would be that without the limit.
+The endpoint answers only when all nodes have all their requests open, so the start of Ray's processes does not count.
+The rate is measured from two latencies later to the last moment at which all requests were open, so the end of the run
+does not count either. A number of nodes that cannot reach a capacity is not measured with it, because its rate would be
+the rate without a limit.
 
     python benchmarks/bench_nodes.py --nodes 1 2 4 8 --capacity 512 48
 """
@@ -41,7 +41,7 @@ from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 
 Event = tuple[float, int]
-"""When a request came (+1) or was answered (-1), in seconds of the machine's clock."""
+"""Time at which a request arrived (+1) or was answered (-1), in seconds of the monotonic clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,21 +58,21 @@ class Row:
     per_s: float
     """Answers per second while all nodes had all their requests open."""
     expected_per_s: float
-    """By latency, open requests and capacity alone."""
+    """Rate that follows from latency, open requests and capacity."""
     in_flight: float
-    """Mean number of open requests in that time, queued ones included."""
+    """Mean number of open requests in that time, including queued ones."""
     window_s: float
     start_s: float
-    """From the call of the stage to the first request."""
+    """Seconds from the call of the stage to the first request."""
     all_up_s: float
-    """From the first request to the moment at which all nodes had all their requests open."""
+    """Seconds from the first request until all nodes had all their requests open."""
     stage_s: float
     cores: float
     """Cores that driver, Ray and endpoint used during the stage."""
 
 
 class Endpoint:
-    """Answers completions slowly, and remembers when requests came and were answered."""
+    """Answers completions slowly, and records when requests arrived and were answered."""
 
     def __init__(self, latency_s: float) -> None:
         self._latency_s = latency_s
@@ -82,7 +82,7 @@ class Endpoint:
         self._open = self._until_open = 0
 
     def app(self) -> web.Application:
-        """``/limit/CAPACITY/OPEN`` forgets all events and answers nothing before so many requests are open."""
+        """The application. ``/limit/CAPACITY/OPEN`` clears events, and holds answers until OPEN requests are open."""
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._answer)
         app.router.add_get("/limit/{capacity}/{open}", self._limit)
@@ -130,7 +130,7 @@ async def serve(latency_s: float) -> None:
 @contextlib.contextmanager
 def growing_cluster() -> Iterator[Any]:
     """A Ray cluster of a head without CPUs, to which nodes are added; this process is its driver."""
-    # Workers yield to everything else by default, which on a busy machine means that they do not start.
+    # By default, workers have a low priority, with which they may not start on a busy machine.
     own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_worker_niceness": "0"}
     os.environ.update(own | ENVIRONMENT)
     import ray
@@ -147,10 +147,10 @@ def growing_cluster() -> Iterator[Any]:
 
 
 def grow(cluster: Any, num_nodes: int) -> None:
-    """Add nodes until there are so many.
+    """Add nodes until there are ``num_nodes``.
 
     Raises:
-        SystemExit: a node did not come within three minutes.
+        SystemExit: a node did not start within three minutes.
     """
     from raydebm.pipeline.ray.placement import cluster_nodes
 
@@ -158,7 +158,7 @@ def grow(cluster: Any, num_nodes: int) -> None:
         return sum(node.get("CPU", 0) > 0 for node in cluster_nodes())
 
     while (before := present()) < num_nodes:
-        with contextlib.suppress(Exception):  # a plain one after 30 s, which a busy machine may not keep
+        with contextlib.suppress(Exception):  # raised after 30 s, which a busy machine may exceed
             cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20, wait=False)
         end = time.monotonic() + 180
         while present() == before:
@@ -211,7 +211,7 @@ def measure(options: argparse.Namespace, url: str, *, nodes: int, capacity: int)
 
 
 def request_of(number: int) -> GenerationRequest:
-    """One of many requests, each of a problem of its own."""
+    """One of many requests, each for a different problem."""
     messages = ({"role": "user", "content": f"What is 2 + 2? ({number})"},)
     return GenerationRequest(
         task="bench", problem_id=f"{number}", generator="g", messages=messages, sampling=Sampling(), seed=number
@@ -219,14 +219,14 @@ def request_of(number: int) -> GenerationRequest:
 
 
 def full_moments(events: Sequence[Event], in_flight: int) -> tuple[float, float]:
-    """The first and the last moment at which so many requests were open."""
+    """The first and the last moment at which ``in_flight`` requests were open."""
     counts = accumulate(change for _, change in events)
     full = [at for (at, _), count in zip(events, counts, strict=True) if count == in_flight]
     return full[0], full[-1]
 
 
 def mean_in_flight(events: Sequence[Event], first: float, last: float) -> float:
-    """Open requests between two moments, on average."""
+    """Mean number of open requests between two moments."""
     open_requests, area = 0, 0.0
     for (at, change), (until, _) in pairwise([*events, (last, 0)]):
         open_requests += change
@@ -235,14 +235,14 @@ def mean_in_flight(events: Sequence[Event], first: float, last: float) -> float:
 
 
 def raylets(run: RunDir) -> set[int]:
-    """The nodes, by their raylet's process id, of the processes that write the run's journal now."""
+    """Nodes (process ids of raylets) whose processes are writing the run's journal."""
     journals = Path(run.uri("candidates", "journal")).glob("*.jsonl")
     processes = {int(journal.name.split("-")[1]) for journal in journals}
     return {process.ppid() for process in psutil.process_iter() if process.pid in processes - {os.getpid()}}
 
 
 def table_of(rows: Sequence[Row]) -> str:
-    """Rows in Markdown."""
+    """A Markdown table of the rows."""
     heads = (
         "nodes (used)", "endpoint's limit", "candidates", "per second", "expected",
         "open requests", "measured for, s", "cores in use",
@@ -265,14 +265,14 @@ def table_of(rows: Sequence[Row]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4, 8], help="in rising order")
+    parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4, 8], help="numbers of nodes, ascending")
     parser.add_argument("--capacity", type=int, nargs="+", default=[512, 48], help="requests worked on at once")
     parser.add_argument("--in-flight", type=int, default=16, help="open requests per node")
     parser.add_argument(
         "--per-node",
         type=int,
         default=384,
-        help="candidates per node; at least 320, which may be in one process's hands",
+        help="candidates per node, at least 320, because one process may hold as many",
     )
     parser.add_argument("--latency-s", type=float, default=4.0)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""CPU seconds of processes, and a server in a process of its own."""
+"""CPU seconds of processes, and a server in a separate process."""
 
 import contextlib
 import subprocess
@@ -9,17 +9,17 @@ import psutil
 
 
 def cpu_seconds() -> float:
-    """CPU seconds of this process and of all below it, also of those that have ended."""
+    """CPU seconds of this process and its descendants, including those that have ended."""
     own, total = psutil.Process(), 0.0
     for process in (own, *own.children(recursive=True)):
         with contextlib.suppress(psutil.NoSuchProcess):  # it may end meanwhile
-            total += sum(process.cpu_times()[:4])  # user and system, also of children that have ended
+            total += sum(process.cpu_times()[:4])  # user and system time, also of ended children
     return total
 
 
 @contextlib.contextmanager
 def served(program: str, arguments: Sequence[str]) -> Iterator[str]:
-    """The address of a Python program that prints its port once it serves, and is killed at the end."""
+    """Run a Python program that prints its port once it serves. Yields its address, and kills it at the end."""
     with subprocess.Popen([sys.executable, program, *arguments], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -1,4 +1,4 @@
-"""How fast stored decisions are written, listed and decided again. Synthetic records; nothing is drawn or scored.
+"""Time of writing, listing and replaying stored decisions. Records are synthetic; nothing is sampled or scored.
 
 python benchmarks/bench_replay.py --records 100000 --candidates 16 --members 5
 """
@@ -39,7 +39,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def synthetic_records(count: int, *, candidates: int, members: int, seed: int) -> Iterator[DecisionRecord]:
-    """Decisions of one or two passes: about two words in three are accepted at once."""
+    """Decisions of one or two passes."""
     rng = random.Random(seed)
     words = [f"{rng.randrange(10**6):x}" for _ in range(4000)]
     for index in range(count):
@@ -113,7 +113,7 @@ def _scored(
 
 
 def write(folder: str, arguments: argparse.Namespace) -> float:
-    """Seconds of writing alone."""
+    """Write the records; returns the seconds of the flushes alone."""
     writer = DecisionWriter(folder, RecordsArgs(max_days=None), flush_s=3600)
     seconds = 0.0
     records = synthetic_records(
@@ -150,11 +150,11 @@ def main() -> None:
     gc.set_threshold(GC_THRESHOLD)  # as in the command line and the service
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000)
-    parser.add_argument("--candidates", type=int, default=16, help="of the first pass")
+    parser.add_argument("--candidates", type=int, default=16, help="candidates in the first pass")
     parser.add_argument("--members", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--folder", help="keep the records here (reused when it exists)")
-    parser.add_argument("--lists-only", action="store_true", help="replay nothing; with --folder")
+    parser.add_argument("--folder", help="folder for the records; reused if it exists")
+    parser.add_argument("--lists-only", action="store_true", help="only lists, without replays")
     arguments = parser.parse_args()
     folder = arguments.folder or tempfile.mkdtemp(prefix="raydebm-records-")
     if arguments.folder is None or not Path(folder).exists():

@@ -1,9 +1,9 @@
-"""Scoring one pool: raydebm's engine against the plain PEFT loop over adapters, in the same run.
+"""Scoring of one pool: raydebm's engine against a plain PEFT loop over adapters, in the same run.
 
 python benchmarks/bench_scoring.py --backbone package:minilm --texts 32 --rounds 5
 python benchmarks/bench_scoring.py --layers "upper half"      # the blocks below run once for all adapters
 
-With ``--config``, of a recipe with a recorded pool: a decoder that reads the problem once, against whole texts.
+With ``--config``, a recipe with a recorded pool: a decoder that reads each problem once, against whole texts.
 
 python benchmarks/bench_scoring.py --backbone FOLDER --config configs/gsm8k_44_models.yaml --rounds 1
 """
@@ -44,7 +44,7 @@ def heads_of(backbone: Backbone) -> list[EnergyHead]:
 
 
 class PeftLoop:
-    """What one writes first: for each adapter ``set_adapter`` and a forward pass."""
+    """The simplest implementation: for each adapter, ``set_adapter`` and a forward pass."""
 
     def __init__(
         self, model: PeftModel, heads: Sequence[EnergyHead], ids: Sequence[tuple[int, ...]], *, batches: str
@@ -71,7 +71,7 @@ class PeftLoop:
 def stored_adapters(
     model: PeftModel, heads: Sequence[EnergyHead], adapters: Sequence[AdapterConfig], *, pooling: str = "cls"
 ) -> list[StoredAdapter]:
-    # Engines read nothing but the adapter and the pooling of a record.
+    # Engines use only the adapter and the pooling of a record.
     records = [
         AdapterRecord.model_construct(**dict[str, Any](adapter=adapter, pooling=pooling)) for adapter in adapters
     ]
@@ -100,7 +100,7 @@ def rank_correlation(first: Tensor, second: Tensor) -> float:
 
 
 def recorded_ids(backbone: Backbone, given: argparse.Namespace) -> list[tuple[int, ...]]:
-    """Test problems of a recipe with distinct answers of its first pool, both drawn by the seed."""
+    """Token ids of test problems of a recipe with distinct answers of its first pool, both sampled by the seed."""
     recipe = load_recipe(given.config)
     problems = {problem.problem_id: problem for split, problem, _ in load_problems(recipe) if split == "test"}
     pool: Any = recipe.generators[0]
@@ -118,11 +118,11 @@ def recorded_ids(backbone: Backbone, given: argparse.Namespace) -> list[tuple[in
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--backbone", default="package:minilm", help="a backbone's name, or modernbert-base (random)")
-    parser.add_argument("--texts", type=int, default=32, help="candidates of a problem")
-    parser.add_argument("--config", help="a recipe whose recorded pool is read by a decoder")
-    parser.add_argument("--problems", type=int, default=4, help="problems of the recipe")
-    parser.add_argument("--max-length", type=int, default=1024, help="tokens of a recipe's text")
-    parser.add_argument("--members", type=int, default=len(PAPER_ADAPTERS), help="adapters that read a recipe's texts")
+    parser.add_argument("--texts", type=int, default=32, help="candidates per problem")
+    parser.add_argument("--config", help="recipe whose recorded pool a decoder reads")
+    parser.add_argument("--problems", type=int, default=4, help="number of the recipe's problems")
+    parser.add_argument("--max-length", type=int, default=1024, help="maximum tokens of a text of the recipe")
+    parser.add_argument("--members", type=int, default=len(PAPER_ADAPTERS), help="number of adapters that score")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--layers", choices=NAMED_LAYERS, default="all", help="blocks that the adapters adapt")
@@ -156,7 +156,7 @@ def main() -> None:
     num_tokens = sum(map(len, ids))
     print(f"{arguments.backbone}: {len(ids)} texts, {num_tokens} tokens, K={arguments.members}, 1 thread, CPU time")
     print(f"median of {arguments.rounds} interleaved rounds; {versions_line()}")
-    print(f"probe of the scoring type: bfloat16 is {gain_of_bfloat16(backbone.encoder):.2f} times as fast")
+    print(f"probe of the scoring dtype: bfloat16 is {gain_of_bfloat16(backbone.encoder):.2f} times as fast")
     timings = interleave(variants, rounds=arguments.rounds)
     for timing in timings:
         difference = float((timing.result - timings[0].result).abs().max())

@@ -24,7 +24,7 @@ Pairs = list[tuple[int, int]]
 
 
 def plain_peft(backbone: Backbone, adapter: AdapterConfig, ids: Ids, pairs: Pairs) -> Callable[[], float]:
-    """What one writes first: both texts of every pair in one padded batch, the whole model in training mode."""
+    """The simplest implementation: both texts of every pair in one padded batch, the whole model in training mode."""
     model = peft_model(backbone, [adapter]).train()
     head = EnergyHead(backbone.hidden_size)
     parameters = [parameter for parameter in (*model.parameters(), *head.parameters()) if parameter.requires_grad]
@@ -55,7 +55,7 @@ def ours(
     max_tokens: int = 8192,
     in_two_phases: bool = False,
 ) -> Callable[[], float]:
-    """The package's own step: each distinct text once, in micro-batches of similar length."""
+    """raydebm's step: each distinct text once, in micro-batches of similar length."""
     member = EnsembleMember(backbone, adapter, head_dropout=0.2, autocast=autocast).train()
     parameters = [parameter for _, parameter in member.trainable()]
     optimizer = torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.01)
@@ -63,7 +63,7 @@ def ours(
     rows = step_pairs([("p", len(ids), pairs)], device=member.device)
 
     def limit(batches: list[MicroBatch]) -> float:
-        """Enough for the whole step, or for each micro-batch alone."""
+        """Memory limit with room for the whole step, or only for the largest micro-batch."""
         return max(member.graph_bytes([batch]) for batch in batches) if in_two_phases else math.inf
 
     def step() -> float:

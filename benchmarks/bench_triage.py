@@ -1,8 +1,8 @@
-"""What the triage service adds to its parts, and how it behaves from one client to many.
+"""Overhead of the triage service over its parts, with one to many clients.
 
-The endpoint is scripted: it answers each request after a fixed delay, with one of two texts. Needs a finished Knights
-and Knaves run, such as the demo's. Compared with an empty graph: as many deployments of Ray Serve with the same calls
-between them, which do nothing and wait as long as the endpoint and the scorer take.
+A scripted endpoint answers each request after a fixed delay, with one of two texts. The benchmark needs a finished
+Knights and Knaves run, such as the demo's. It compares the service with an empty graph: as many deployments of
+Ray Serve with the same calls between them, which only wait as long as the endpoint and the scorer take.
 
 python benchmarks/bench_triage.py --run runs/demo --clients 1 2 4 8 16 --seconds 15
 python benchmarks/bench_triage.py --run runs/demo --clients 8 --flame docs/images/triage.svg   # needs py-spy
@@ -51,7 +51,7 @@ REQUEST = {"problem": PROBLEM, "num_samples": 4, "max_passes": 1}
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What some clients saw who asked again as soon as they were answered."""
+    """Rate and latencies of clients that send the next request after each answer."""
 
     num_clients: int
     per_second: float
@@ -61,11 +61,11 @@ class Load:
         return sorted(self.milliseconds)[min(len(self.milliseconds) - 1, int(share * len(self.milliseconds)))]
 
 
-# ---- the scripted endpoint, in a process of its own ----------------------------------------------------------------
+# ---- the scripted endpoint, in a separate process ------------------------------------------------------------------
 
 
 def endpoint(port: int, delay_s: float) -> None:
-    """Answers every POST with a chat completion, ``delay_s`` after it has arrived."""
+    """Answer every POST with a chat completion, ``delay_s`` after its arrival."""
     asyncio.run(_listen(port, delay_s))
 
 
@@ -102,11 +102,11 @@ def _completion(seed: int) -> bytes:
     ).encode()
 
 
-# ---- the load, in a process of its own ------------------------------------------------------------------------------
+# ---- the load, in a separate process --------------------------------------------------------------------------------
 
 
 def ask(url: str, num_clients: int, seconds: float, answers: "Queue[Any]") -> None:
-    """Send triage requests from ``num_clients`` at a time; puts (requests per second, latencies in seconds)."""
+    """Send triage requests from ``num_clients`` clients; puts (requests per second, latencies in seconds)."""
     answers.put(asyncio.run(_ask(url, num_clients, seconds)))
 
 
@@ -155,7 +155,7 @@ class EmptyPart:
 
 
 def scoring_seconds(run: str) -> float:
-    """Median time in which the run's scorer reads the two texts, in this process and alone."""
+    """Median seconds in which the run's scorer reads the two texts, alone in this process."""
     scorer = EnsembleScorer.load(Path(run) / "scorer")
     times = []
     for _ in range(20):
@@ -169,7 +169,7 @@ empty_api = FastAPI()
 
 
 class EmptyIngress:
-    """Draws, then checks and scores side by side, as a triage request of one wave does."""
+    """Samples candidates, then checks and scores them concurrently, like a triage request of one wave."""
 
     def __init__(self, generator: Handle, checker: Handle, scorer: Handle, delay_s: float) -> None:
         self._generator, self._checker, self._scorer, self._delay_s = generator, checker, scorer, delay_s
@@ -207,7 +207,7 @@ def start_empty(delay_s: float, scoring_s: float) -> str:
 
 
 def scripted_run(original: str, folder: Path, port: int) -> str:
-    """A copy of what a service needs of a run, with the scripted endpoint as its only generator."""
+    """A copy of the parts of a run that a service needs, with the scripted endpoint as the only generator."""
     run = RunDir(str(folder))
     for name in ("scorer", "calibration", "problems"):
         shutil.copytree(Path(original) / name, folder / name)
@@ -249,7 +249,7 @@ def _environment(delay_ms: float) -> str:
 
 
 def _measure(what: str, url: str, options: argparse.Namespace) -> None:
-    load_of(url, 1, 3)  # warm: connections, energies
+    load_of(url, 1, 3)  # warms up connections and energies
     for count in options.clients:
         load = load_of(url, count, options.seconds)
         p50, p99 = statistics.median(load.milliseconds), load.percentile(0.99)
@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--run", required=True, help="finished Knights and Knaves run")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--seconds", type=float, default=15)
-    parser.add_argument("--delay-ms", type=float, default=50, help="of the scripted endpoint")
+    parser.add_argument("--delay-ms", type=float, default=50, help="delay of the scripted endpoint")
     parser.add_argument("--flame", type=Path, help="file for a flame graph of the ingress")
     options = parser.parse_args(arguments)
     port = free_port("127.0.0.1")
@@ -270,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     with tempfile.TemporaryDirectory() as folder:
         run_dir = scripted_run(options.run, Path(folder) / "run", port)
-        # Without the address Ray would look for the cluster that a killed process has left the address of.
+        # Without the address, Ray would look for a cluster whose address a killed process has left behind.
         ray.init(address="local", num_cpus=8, include_dashboard=options.flame is not None, log_to_driver=False)
         try:
             scoring_s = scoring_seconds(run_dir)

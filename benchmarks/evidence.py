@@ -1,12 +1,12 @@
-"""What each piece of evidence is worth: each alone, each left out, and all, decided by five folds over problems.
+"""Value of each piece of evidence: each alone, each left out, and all together, in five folds of the problems.
 
     raydebm run --config configs/mmlu_pro_recorded.yaml --until labels run_dir=runs/mmlu_pro
     raydebm seeds --config configs/gsm8k_recorded.yaml --folds 5 run_dir=runs/gsm8k
     python benchmarks/evidence.py runs/mmlu_pro runs/gsm8k
 
-Every problem is decided by the posterior that ``fit_policy`` fits on other problems. Where the run has folds of its own
-(``raydebm seeds --folds``), a fold's problems have the energies of its adapters, which trained on none of them, and the
-posterior learns from the validation problems and from training problems out of bag; elsewhere there are no energies.
+Every problem is decided by a posterior that ``fit_policy`` fits on other problems. If the run has its own folds
+(``raydebm seeds --folds``), a fold's problems have energies of its adapters, which trained on none of them, and the
+posterior learns from validation problems and from training problems out of bag. Without folds, there are no energies.
 """
 
 import argparse
@@ -40,22 +40,22 @@ PIECES = {
     "votes": ("votes",), "skill": ("authors", "skill"), "energy": ("energy",), "constraints": ("penalty",),
     "length": ("length",),
 }  # fmt: skip
-"""Terms of each piece; a user's own term (``RAYDEBM_EXTENSIONS``) is another. Terms for "none of them" always count,
-``pool_length`` only with ``length``."""
+"""Terms of each piece; a user's own term (``RAYDEBM_EXTENSIONS``) is a piece too. Terms for "none of them" are always
+used, except ``pool_length``, which needs ``length``."""
 Fold = tuple[PoolTable, PoolTable]
 """Labelled problems to learn from, and labelled problems to decide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """By problem: whether the selected answer is right, its confidence, and whether each of ``ERRORS`` gives it out."""
+    """By problem: whether the selected answer is right, its confidence, and whether each of ``ERRORS`` returns it."""
 
     right: Floats
     confidence: Floats
     given: Floats
 
     def figures(self, at: NDArray[np.intp]) -> Floats:
-        """Right, AUROC, Brier score and coverages on these problems, all in per cent."""
+        """Share right, AUROC, Brier score and coverages on these problems, in percent."""
         right, sure = (self.right[at] > 0.5).astype(np.float64), self.confidence[at]
         return 100 * np.array([right.mean(), auroc(sure, right), brier(sure, right), *self.given[:, at].mean(axis=1)])
 
@@ -75,7 +75,7 @@ def folds_of(run_dir: Path) -> Iterator[Fold]:
 
 
 def masked(pools: PoolTable, *, constraints: bool, kinds: bool) -> PoolTable:
-    """The pools without proofs and penalties or kinds of question where these are left out."""
+    """The pools; without ``constraints``, they have no proofs and penalties, and without ``kinds``, no kinds."""
 
     def of(scored: ScoredCandidate) -> ScoredCandidate:
         report = scored.report
@@ -88,7 +88,7 @@ def masked(pools: PoolTable, *, constraints: bool, kinds: bool) -> PoolTable:
 
 
 def decided(folds: Sequence[Fold], pieces: Sequence[str], *, competition: Competition, kinds: bool) -> Decided:
-    """Decisions about all problems of the folds, in their order."""
+    """Decisions about the problems of all folds, in order."""
     terms = [term for piece in pieces for term in PIECES.get(piece, (piece,))]
     context = ["none", "unparsed", *(["kind"] if kinds else []), *(["pool_length"] if "length" in pieces else [])]
     parts = []
@@ -116,7 +116,7 @@ def decided(folds: Sequence[Fold], pieces: Sequence[str], *, competition: Compet
 
 
 def print_rows(run_dir: Path) -> None:
-    """Rows of Markdown about one run; where a piece is left out, differences to all evidence, paired by problem."""
+    """Print Markdown rows of one run. Without a piece, figures are differences from all evidence, paired by problem."""
     folds, competition = list(folds_of(run_dir)), competition_of(pipeline_of(str(run_dir)).task)
     count = sum(tested.num_pools for _, tested in folds)
     scored = [candidate for _, tested in folds for candidate in tested.candidates]

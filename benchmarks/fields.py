@@ -1,11 +1,11 @@
-"""Probabilities of fields on a run's labelled problems, against simpler ones, and how often their guarantees are kept.
+"""Probabilities of fields on a run's labelled problems, against simpler ones, and how often their guarantees hold.
 
     raydebm run --config configs/travelplanner_recorded.yaml --until labels run_dir=runs/travelplanner
     python benchmarks/fields.py runs/travelplanner
 
-Fields are those of the selected answers; predictions are cross-fitted, without energies unless ``--energies``.
-Intervals: 2.5 and 97.5 % percentiles over 2,000 resamples of the problems, seed 0. The guarantees are tested on 200
-random halves of the problems.
+Fields are those of the selected answers. Predictions are cross-fitted; energies are used only with ``--energies``.
+Intervals are 2.5th and 97.5th percentiles over 2,000 resamples of the problems, seed 0. The guarantees are tested on
+200 random halves of the problems.
 """
 
 import argparse
@@ -31,11 +31,11 @@ Places = NDArray[np.intp]
 ERRORS = (0.01, 0.02, 0.05, 0.1)
 BINS = 15
 AIM = 0.03
-"""ECE"""
+"""Wanted ECE."""
 
 
 def labelled(run: RunDir, *, proofs: bool, energies: bool = False) -> PoolTable:
-    """The labelled problems of a run, which needs no scorer."""
+    """The labelled problems of a run. Works without a scorer."""
     reports = {row.candidate_id: row for row in run.reports()}
     if not proofs:
         for name, report in reports.items():
@@ -74,8 +74,8 @@ FIGURES: Mapping[str, Callable[[Floats, Floats], float]] = {"AUROC": auroc, "ECE
 
 
 def chance(fit: FieldFit, *, draws: int = 2000) -> str:
-    """ECE of predictions that are exactly calibrated, from outcomes drawn with the predicted confidences: mean, 95th
-    percentile and how often the aim is met; for independent fields, and where one random number decides all fields of a
+    """ECE of exactly calibrated predictions, by sampling outcomes with the predicted confidences: mean, 95th percentile
+    and share that meets ``AIM``. First for independent fields, then with one random number for all fields of a
     problem."""
     rng, owner = np.random.default_rng(0), np.unique(fit.owner, return_inverse=True)[1]
     cells = []
@@ -88,7 +88,7 @@ def chance(fit: FieldFit, *, draws: int = 2000) -> str:
 
 
 def of_problems(fit: FieldFit, chosen: Places) -> FieldFit:
-    """The predictions for some of the problems."""
+    """The predictions for the chosen problems."""
     inside = np.isin(fit.owner, chosen)
     return replace(fit, owner=fit.owner[inside], confidence=fit.confidence[inside], right=fit.right[inside])
 
@@ -109,7 +109,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dir")
     parser.add_argument("--without-proofs", action="store_true", help="leave out exact proofs and all constraints")
-    parser.add_argument("--energies", action="store_true", help="with the run's energies")
+    parser.add_argument("--energies", action="store_true", help="use the run's energies")
     asked = parser.parse_args()
     run = RunDir(asked.run_dir)
     config = run.recipe().task

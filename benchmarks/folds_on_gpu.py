@@ -4,14 +4,14 @@
     python benchmarks/folds_on_gpu.py train  gsm8k.pack energies/gsm8k --rates 5e-4,1e-3,2e-3
     python benchmarks/folds_on_gpu.py finish configs/gsm8k_recorded.yaml energies/gsm8k [key=value ...]
 
-``pack`` and ``finish`` run where the data is, ``train`` where the GPU is, with torch, transformers, PEFT and pydantic.
-``finish`` writes what ``raydebm seeds --folds 5`` writes, with these energies but no adapter weights: its runs can be
-evaluated and not served.
+``pack`` and ``finish`` run on the machine with the data; ``train`` runs on the one with the GPU, which needs torch,
+transformers, PEFT and pydantic. ``finish`` writes the output of ``raydebm seeds --folds 5`` with these energies, but
+without adapter weights: its runs can be evaluated but not served.
 
-In each fold the first adapter is trained with every rate, and the rate with its lowest validation loss is the fold's:
-no test problem is seen. ``train --without-problem`` leaves the problem out of all texts, to measure what it is worth.
-With another backbone, ``--backbone``, ``--max-length`` and ``--layers`` change the settings of ``train``; ``finish``
-needs the same ones as overrides.
+In each fold, the first adapter is trained with every rate, and its rate with the lowest validation loss is used for all
+adapters; no test problem is seen. ``train --without-problem`` omits the problem from all texts, to measure its value.
+``--backbone``, ``--max-length`` and ``--layers`` change the settings of ``train``, for example for another backbone;
+``finish`` needs the same settings as overrides.
 """
 
 import argparse
@@ -96,7 +96,7 @@ def pack(recipe: "Recipe", out: Path, *, num_folds: int) -> None:
 
 
 def folds_of(recipe: Any, num_folds: int, rates: Mapping[int, float] | None = None) -> Iterator[Any]:
-    """The run of each fold, with problems, candidates and labels of the recipe's own run, which must be there."""
+    """The run of each fold, with problems, candidates and labels of the recipe's own run, which must exist."""
     from raydebm.pipeline.runner import Pipeline, share_stages
     from raydebm.pipeline.studies.trainings import _pipeline
 
@@ -200,7 +200,7 @@ def train(given: argparse.Namespace) -> None:
 def _scored(
     scorer: Any, prompts: Sequence[str], texts: Sequence[str], candidates: Sequence[Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Candidate id and its row. Equal texts are scored once for the same adapters."""
+    """Candidate ids with their rows. Equal texts are scored once for the same adapters."""
     named: dict[str, dict[tuple[str, str], list[str]]] = {}
     for candidate_id, prompt, text, asked in candidates:
         named.setdefault(asked, {}).setdefault((prompts[prompt], texts[text]), []).append(candidate_id)
@@ -219,7 +219,7 @@ def _scored(
 
 
 def finish(shared: "Pipeline", made: Path, *, num_folds: int) -> tuple["TrainingSummary", str]:
-    """Write the folds' runs from their energies, evaluate each, and write the summary of all; its report's address."""
+    """Write the folds' runs from their energies, evaluate them, and write a summary. Returns it and its address."""
     from raydebm.evaluation.stats.json_results import command_line
     from raydebm.evaluation.trainings import summarise, write_summary
     from raydebm.pipeline.ray.score import ScoringInput, score
@@ -285,7 +285,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     training.add_argument("--without-problem", action="store_true")
     training.add_argument("--max-length", type=int)
     training.add_argument("--layers", help="such as 'upper quarter'")
-    training.add_argument("--backbone", help="folder of the recipe's backbone, where it is another one there")
+    training.add_argument("--backbone", help="backbone to train; default: the recipe's")
     training.add_argument("--micro-batch-tokens", type=int, default=32768)
     training.add_argument("--device", default="auto")
     return parser.parse_args(given)

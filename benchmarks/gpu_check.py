@@ -1,20 +1,20 @@
-"""What the scorer does on a GPU: equality with the CPU, training, scoring, and how far from the device's peak.
+"""Checks of the scorer on a GPU: equality with the CPU, and the speed of scoring and training.
 
     python benchmarks/gpu_check.py --out gpu_check.json
 
-One command on a machine with one GPU and no network: ModernBERT-base's architecture with random weights, so that
-nothing is downloaded, and neither Ray nor a run directory. Five parts, each printed as soon as it is measured:
+The command needs one GPU, but no network, Ray or run directory: it uses ModernBERT-base's architecture with random
+weights. It has four parts, each printed as soon as it is measured:
 
-- ``peak``: bf16 matrix products of 8,192 x 8,192, in TFLOP/s; what the others are compared with.
-- ``equality``: energies on the GPU against the CPU's in float32.
-- ``scoring``: K=5 adapters, N=32 candidates of 1,000 tokens, next to a PEFT ``set_adapter`` loop on the same weights.
+- ``peak``: bf16 matrix products of 8,192 x 8,192, in TFLOP/s, as the reference for scoring.
+- ``equality``: energies on the GPU against those on the CPU in float32.
+- ``scoring``: K=5 adapters, N=32 candidates of 1,000 tokens, against a PEFT ``set_adapter`` loop on the same weights.
   The engine with packed texts (``scorer.model.packing``) is measured eager and compiled, with the time of compilation.
-  vLLM's pooling runner is measured too where vLLM is installed (one model without adapters, times K).
-- ``training``: optimiser steps of one, two and five adapters at once, in processes and in threads, with a copy of the
-  frozen weights each or one copy for all.
+  If vLLM is installed, its pooling runner is measured too (one model without adapters, times K).
+- ``training``: optimiser steps of one, two and five adapters at once, in processes and in threads, each with its own
+  copy of the frozen weights or all with one copy.
 
-The floor of operations counts two per weight of the encoder's layers and token, without attention.
-``--device cpu --small`` runs all of it at small sizes, as the tests do.
+The minimum number of operations is two per token and weight of the encoder's layers, without attention.
+``--device cpu --small`` runs everything at small sizes, as the tests do.
 """
 
 import argparse
@@ -47,20 +47,20 @@ Ids = list[tuple[int, ...]]
 
 PARTS = ("peak", "equality", "scoring", "training")
 VLLM_MEMORY = 0.4
-"""Share of the device's memory that vLLM takes beside the scorers that are still there."""
+"""Share of the device's memory for vLLM, next to the scorers that are still loaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """How much is measured."""
+    """Sizes of the measurements."""
 
     config: dict[str, Any]
-    """What differs from ModernBERT-base."""
+    """Differences from ModernBERT-base's config."""
     num_texts: int
     num_tokens: int
     matrix: int
     seconds: float
-    """Of each measurement, after one warm-up."""
+    """Seconds of each measurement, after one warm-up."""
     together: tuple[int, ...]
     """Numbers of adapters that train at once."""
     training_texts: int
@@ -86,7 +86,7 @@ class Place:
             torch.cuda.synchronize(self.device)
 
     def peak_gib(self) -> float | None:
-        """Most memory that tensors held since the last reset; None on the CPU."""
+        """Peak memory of tensors in GiB since the last reset; None on the CPU."""
         if self.device.type != "cuda":
             return None
         return round(torch.cuda.max_memory_allocated(self.device) / 2**30, 2)
@@ -96,7 +96,7 @@ class Place:
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def seconds_of(self, work: Callable[[], object], *, at_least: float) -> float:
-        """Median wall time of a call, over as many calls as fit into ``at_least`` seconds, three or more."""
+        """Median wall seconds of a call, over calls for ``at_least`` seconds and at least three calls."""
         work()
         self.synchronize()
         times, began = list[float](), time.perf_counter()
@@ -109,7 +109,7 @@ class Place:
 
 
 def encoder_of(sizes: Sizes) -> Backbone:
-    """ModernBERT-base's architecture, with the same random weights at every call, float32 on the CPU."""
+    """ModernBERT-base's architecture with the same random weights in every call, in float32 on the CPU."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         encoder = ModernBertModel(ModernBertConfig(**sizes.config))
@@ -122,7 +122,7 @@ def on(backbone: Backbone, place: Place) -> Backbone:
 
 
 def texts_of(sizes: Sizes, *, count: int, seed: int = 0) -> Ids:
-    """Texts of one problem, all of the same length: what is measured is arithmetic, not padding."""
+    """Texts of one problem, all of the same length, so that the measurement has no padding."""
     generator = torch.Generator().manual_seed(seed)
     vocabulary = ModernBertConfig(**sizes.config).vocab_size
     rows = torch.randint(10, vocabulary - 10, (count, sizes.num_tokens), generator=generator)
@@ -130,7 +130,7 @@ def texts_of(sizes: Sizes, *, count: int, seed: int = 0) -> Ids:
 
 
 def layer_weights(backbone: Backbone) -> int:
-    """Weights that every token is multiplied with."""
+    """Number of weights in the encoder's layers, with which every token is multiplied."""
     return sum(weights.numel() for name, weights in backbone.encoder.named_parameters() if "layers." in name)
 
 
@@ -144,7 +144,7 @@ def peak(place: Place, sizes: Sizes) -> dict[str, Any]:
 
 
 def equality(place: Place, sizes: Sizes) -> dict[str, Any]:
-    """Differences of energies from the CPU's in float32, K=5."""
+    """Differences of energies from those on the CPU in float32, K=5."""
     ids = texts_of(sizes, count=min(sizes.num_texts, 8), seed=1)
     ids = [row[: max(8, sizes.num_tokens // 4 + index)] for index, row in enumerate(ids)]
     reference = _energies(Place(device=torch.device("cpu"), dtype=torch.float32), sizes, ids)
@@ -161,14 +161,14 @@ def equality(place: Place, sizes: Sizes) -> dict[str, Any]:
 def _energies(place: Place, sizes: Sizes, ids: Ids) -> torch.Tensor:
     backbone = encoder_of(sizes)
     with torch.random.fork_rng():
-        torch.manual_seed(2)  # of what the heads and the adapters draw from torch's own generator
+        torch.manual_seed(2)  # the heads and adapters also use torch's own generator
         stored = stored_adapters(peft_model(backbone, PAPER_ADAPTERS), heads_of(backbone), PAPER_ADAPTERS)
     engine = MergedEngine(on(backbone, place), stored, micro_batch_tokens=8192)
     return engine.energies(ids, range(len(stored)))
 
 
 def scoring(place: Place, sizes: Sizes, *, peak_tflops: float) -> dict[str, Any]:
-    """Candidates per second of raydebm's engine, of the PEFT loop and, where it is installed, of vLLM."""
+    """Candidates per second of raydebm's engine, the PEFT loop and, if installed, vLLM."""
     backbone, ids = encoder_of(sizes), texts_of(sizes, count=sizes.num_texts)
     heads = heads_of(backbone)
     model = peft_model(backbone, PAPER_ADAPTERS)
@@ -198,7 +198,7 @@ def scoring(place: Place, sizes: Sizes, *, peak_tflops: float) -> dict[str, Any]
         packed = MergedEngine(moved_backbone, stored, micro_batch_tokens=budget, packed=True)
         for name, known in _packed_ways(packed, ids, engine.energies(ids, members)):
             rows[name] = rate(lambda: packed.energies(ids, members)) | known
-    except Exception as error:  # noqa: BLE001  # whatever it is, the other parts are to be measured
+    except Exception as error:  # noqa: BLE001  # the other parts are measured after any error
         rows["packed"] = f"failed: {error!r}"
     return {
         "adapters": len(stored),
@@ -210,13 +210,13 @@ def scoring(place: Place, sizes: Sizes, *, peak_tflops: float) -> dict[str, Any]
 
 
 def _packed_ways(packed: MergedEngine, ids: Ids, padded: torch.Tensor) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Turn the engine to eager blocks, then to compiled ones: the way's name, and what is known about it."""
+    """Switch the engine to eager blocks, then to compiled ones. Yields the name and the known facts of each."""
     packing, members = packed.packing, range(len(padded))
     assert packing is not None, "ModernBERT in bfloat16 can be packed everywhere"
     for name, rows_to_compile in (("packed, eager", float("inf")), ("packed, compiled", 0)):
         packing.rows_to_compile = rows_to_compile
         packed.energies(ids, members)
-        packing.is_compiled = bool(packing.timing)  # also where it is the slower way
+        packing.is_compiled = bool(packing.timing)  # even if it is slower
         if rows_to_compile == 0 and not packing.timing:
             raise ValueError("the blocks cannot be compiled; the warning above has the reason")
         difference = float((packed.energies(ids, members) - padded).abs().max())
@@ -224,7 +224,7 @@ def _packed_ways(packed: MergedEngine, ids: Ids, padded: torch.Tensor) -> Iterat
 
 
 def _vllm(place: Place, sizes: Sizes, ids: Ids) -> dict[str, Any] | str:
-    """The pooling runner on the same architecture and texts, without adapters: one of K passes."""
+    """vLLM's pooling runner on the same architecture and texts, without adapters: one of K passes."""
     if place.device.type != "cuda":
         return "needs a GPU"
     try:
@@ -240,13 +240,13 @@ def _vllm(place: Place, sizes: Sizes, ids: Ids) -> dict[str, Any] | str:
             llm = LLM(folder, runner="pooling", gpu_memory_utilization=VLLM_MEMORY)
             prompts = [TokensPrompt(prompt_token_ids=list(row)) for row in ids]
             seconds = place.seconds_of(lambda: llm.embed(prompts, use_tqdm=False), at_least=sizes.seconds)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the other parts are to be measured
+    except Exception as error:  # noqa: BLE001  # the other parts are measured after any error
         return f"failed: {error}"
     return {"seconds_of_one_pass": seconds, "candidates_per_s_at_five_passes": len(ids) / seconds / 5}
 
 
 def _any_tokenizer(sizes: Sizes) -> PreTrainedTokenizerFast:
-    """vLLM asks for one, although it is given ids."""
+    """A tokenizer, which vLLM needs even for token ids."""
     config = ModernBertConfig(**sizes.config)
     words = {f"w{number}": number for number in range(config.vocab_size)}
     special = {f"{name}_token": f"w{getattr(config, f'{name}_token_id')}" for name in ("pad", "cls", "sep")}
@@ -255,9 +255,9 @@ def _any_tokenizer(sizes: Sizes) -> PreTrainedTokenizerFast:
 
 
 def training(place: Place, sizes: Sizes) -> list[dict[str, Any]]:
-    """Steps per second of all adapters together, and the memory in use on the device: each adapter in a process with a
-    copy of the frozen weights; in a process that maps one copy of them (CUDA IPC); in a thread of one process, with a
-    stream of its own."""
+    """Steps per second of all adapters together, and the memory in use on the device. Each adapter runs in a process
+    with its own copy of the frozen weights, in a process that maps a shared copy (CUDA IPC), or in a thread with its
+    own stream."""
     rows = [_in_processes(place, sizes, together, is_shared=False) for together in sizes.together]
     most = max(sizes.together)
     return [*rows, _in_processes(place, sizes, most, is_shared=True), _in_threads(place, sizes, most)]
@@ -266,7 +266,7 @@ def training(place: Place, sizes: Sizes) -> list[dict[str, Any]]:
 def _in_processes(place: Place, sizes: Sizes, together: int, *, is_shared: bool) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     ready, rates = context.Barrier(together), context.Queue()
-    float32 = Place(device=place.device, dtype=torch.float32)  # the frozen weights; products are cast to bf16
+    float32 = Place(device=place.device, dtype=torch.float32)  # of the frozen weights; products are in bf16
     weights = on(encoder_of(sizes), float32).encoder.state_dict() if is_shared else None
     workers = [
         context.Process(target=_train, args=(index, place, sizes, ready, rates, weights), daemon=True)
@@ -313,7 +313,7 @@ def _train(index: int, place: Place, sizes: Sizes, ready: Any, results: Any, wei
         backbone = on(backbone, Place(device=place.device, dtype=torch.float32))
     else:
         backbone.encoder.load_state_dict(weights, assign=True)
-        torch.nn.Module.to(backbone.encoder, place.device)  # buffers; the weights are there
+        torch.nn.Module.to(backbone.encoder, place.device)  # moves the buffers; the weights are already there
     step = ours(
         make_backbone(backbone.encoder, backbone.tokenizer, name=backbone.name, fingerprint=backbone.fingerprint),
         PAPER_ADAPTERS[index],
@@ -330,7 +330,7 @@ def _train(index: int, place: Place, sizes: Sizes, ready: Any, results: Any, wei
         free, total = torch.cuda.mem_get_info(place.device)
         memory = round((total - free) / 2**30, 2)
     (results.append if isinstance(results, list) else results.put)((rate, memory))
-    ready.wait()  # what each holds is measured while all hold it
+    ready.wait()  # each measures the memory while all are still loaded
 
 
 # ---- report ----------------------------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     device = torch.device(given.device)
     if device.type == "cuda" and not torch.cuda.is_available():
-        parser.error("torch sees no GPU here; --device cpu --small tries the command without one")
+        parser.error("torch sees no GPU; try the command without one by --device cpu --small")
     report = {}
     for name, value in parts(Place(device=device, dtype=torch.bfloat16), SMALL if given.small else BASE, given.only):
         report[name] = value

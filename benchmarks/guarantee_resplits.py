@@ -1,17 +1,17 @@
-"""How often certified guarantees are kept: many resplits of a finished run's labelled problems.
+"""Share of certified guarantees that hold, over many resplits of a finished run's labelled problems.
 
     python benchmarks/guarantee_resplits.py runs/gsm8k-recorded --errors 0.05 0.08 --sizes 100 200 400 --resplits 200
 
     python benchmarks/guarantee_resplits.py $RAYDEBM_DATA/reasoning_gym/pool_easy.jsonl.gz --errors 0.1 --sizes 500
 
-A file of recorded answers (fields problem_id, model, sample, answer, correct) is taken without energies: votes and
-authors are then all the evidence there is.
+A file of recorded answers (fields problem_id, model, sample, answer, correct) has no energies; votes and authors are
+then the only evidence.
 
-Every labelled problem that no adapter trained on (validation, test, and training problems out of bag) is dealt at
-random into calibration and test. On the calibration part posterior, profile and threshold are fitted and the guarantee
-is certified; on the test part the share of wrong answers among those returned is compared with the guarantee. For
-comparison: the naive threshold (lowest with an error within the guarantee on the calibration part, nothing tested) and
-hindsight (the largest coverage with an error within the guarantee on the test part itself).
+Labelled problems that no adapter trained on (validation, test, and training problems out of bag) are split at random
+into calibration and test. On the calibration part, posterior, profile and threshold are fitted, and the guarantee is
+certified; on the test part, the share of wrong answers among those returned is compared with the guarantee. Two
+thresholds are given for comparison: naive (the lowest with an error within the guarantee on the calibration part,
+without a test) and hindsight (the largest coverage with an error within the guarantee on the test part itself).
 """
 
 import argparse
@@ -40,9 +40,9 @@ from raydebm.run.directory import RunDir
 from raydebm.user_files import read_json_lines
 
 Row = dict[str, Any]
-"""Resplits with one error and one number of calibration problems: shares of the resplits in which anything was
-certified and in which the guarantee was broken on the test part (also of those in which anything was certified), and
-mean coverage, 0 where nothing was certified."""
+"""Resplits with one error and one number of calibration problems: share of resplits with a certified threshold, share
+with a broken guarantee on the test part (of all, and of the certified ones), and mean coverage, 0 if nothing was
+certified."""
 
 
 def main() -> None:
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--resplits", type=int, default=200)
     parser.add_argument("--confidence", type=float, default=0.9)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--figure", help="SVG file: coverage over the number of labelled problems")
+    parser.add_argument("--figure", help="SVG file of the coverage by number of labelled problems")
     given = parser.parse_args()
     pools, base = recorded(given.source) if given.source.endswith(".gz") else load(given.source)
     print(f"{given.source}: {pools.num_pools} labelled problems, {'violation' if pools.has_violations else 'correct'}")
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def draw(rows: Sequence[Row], path: str) -> None:
-    """Coverage of certified and naive thresholds and of hindsight."""
+    """Plot the coverage of certified, naive and hindsight thresholds."""
     plt.rcParams["svg.hashsalt"] = "promises"
     figure, axes = plt.subplots(figsize=(7, 4))
     for index, error in enumerate(sorted({row["max_error"] for row in rows})):
@@ -89,7 +89,7 @@ def draw(rows: Sequence[Row], path: str) -> None:
 
 
 def pipeline_of(run_dir: str) -> Pipeline:
-    """The pipeline of a run in the folder where it is now."""
+    """The pipeline of a run, which may have been moved to ``run_dir``."""
     recipe = RunDir(run_dir).read_json("recipe.json")
     return Pipeline(recipe=parse_recipe({**recipe, "run_dir": run_dir}, where=run_dir))
 
@@ -104,11 +104,11 @@ def load(run_dir: str) -> tuple[PoolTable, Policy]:
 
 
 def recorded(path: str) -> tuple[PoolTable, Policy]:
-    """The problems of a file of recorded answers, without energies; equal answers are equal up to case and blanks."""
+    """The problems of a file of recorded answers, without energies. Answers are compared without case and blanks."""
     candidates: dict[str, list[ScoredCandidate]] = {}
     labels: dict[str, Label] = {}
     for line, row in read_json_lines(path):
-        name = content_id(row["problem_id"], row["model"], row["sample"], line)  # some samples are there twice
+        name = content_id(row["problem_id"], row["model"], row["sample"], line)  # some samples occur twice
         key = None if row["answer"] is None else " ".join(str(row["answer"]).lower().split())
         candidate = Candidate(
             candidate_id=name, task="", problem_id=row["problem_id"], generator=row["model"], text=row["text"] or ""
@@ -175,13 +175,13 @@ def decided(fitted: PolicyFit, pools: PoolTable) -> tuple[Floats, Floats]:
 
 
 def risk(confidence: Floats, losses: Floats, tau: float) -> float:
-    """Mean loss of what is answered; 0 where nothing is."""
+    """Mean loss of the answered problems; 0 if none is answered."""
     answered = confidence >= tau
     return float(losses[answered].mean()) if answered.any() else 0.0
 
 
 def lowest_threshold(confidence: Floats, losses: Floats, error: float) -> float:
-    """The threshold of the largest coverage with a mean loss of at most ``error`` on these very problems."""
+    """The threshold with the largest coverage at a mean loss of at most ``error`` on these problems."""
     order = np.argsort(-confidence, kind="stable")
     ranked = confidence[order]
     is_last = np.append(ranked[1:] != ranked[:-1], True)

@@ -1,9 +1,9 @@
-"""The size of the house, beside its budgets: the table of docs/architecture.md.
+"""Sizes of the repository and their budgets, the table in docs/architecture.md.
 
     python benchmarks/house.py
 
-Lines are non-blank ones of files that git tracks. A recipe key or service argument is a field of a settings model, each
-model counted once; a key is counted by its name within its model.
+Lines are non-blank lines of files that git tracks. Recipe keys and service arguments are the fields of the settings
+models; each model counts once.
 """
 
 import subprocess
@@ -32,7 +32,7 @@ BUDGETS: Mapping[str, int] = {
     "service arguments": 28,
     "commands": 16,
 }
-"""They fall. One rises only with a line of CHANGELOG.md that names the user who needs it."""
+"""Budgets only fall, unless a line in CHANGELOG.md names the user who needs a larger one."""
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -78,7 +78,7 @@ def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def table() -> Iterator[str]:
-    """Render the figures beside their budgets as Markdown."""
+    """Lines of a Markdown table of the sizes and their budgets."""
     yield from ("| | now | budget |", "|---|---:|---:|")
     for name, value in measured().items():
         yield f"| {name} | {value:,} | {BUDGETS[name]:,} |"

@@ -3,10 +3,10 @@
     raydebm seeds --config configs/math_recorded.yaml --folds 5 run_dir=runs/math
     python benchmarks/results_table.py runs/math [runs/...]
 
-The best model of a fold is the one that is right most often on the problems of the other folds; a model that did not
-answer is wrong there, and here. The difference is the chosen profile's to the better of that and the majority vote,
-paired by problem, with the 95 % percentile interval over problems (2,000 resamples, seed 0). Violation scores are
-printed as they are, and the lower one is better.
+The best model of a fold is the one that is right most often on the problems of the other folds; a missing answer counts
+as wrong. The difference is between the chosen profile and the better of the best model and the majority vote, paired by
+problem, with the 95 % percentile interval over problems (2,000 resamples, seed 0). Violation scores are printed
+unscaled; lower is better.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def row_of(run: Path) -> str:
         raise SystemExit(f"{run} has no folds; make them with `raydebm seeds --folds 5 run_dir={run}`")
     is_violation = folds[0][2]
     models = sorted({name for values, _, _ in folds for name in values if name.startswith("generator ")})
-    # A model that did not answer is wrong: 0 right, or a violation of 1.
+    # A missing answer is wrong: 0 correct, or a violation of 1.
     answers = [
         np.nan_to_num([values.get(name, np.full(len(values["random"]), np.nan)) for name in models], nan=is_violation)
         for values, _, _ in folds

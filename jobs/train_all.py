@@ -1,7 +1,7 @@
-"""`ray job submit -- python jobs/train_all.py`, with `--working-dir .` where the cluster has no clone.
+"""Train the adapters of a recipe as a Ray job: `ray job submit -- python jobs/train_all.py`.
 
-The same as `raydebm run --until scorer`, with its options. Without `--config` it trains the recipe of `raydebm demo`,
-offline.
+Add `--working-dir .` if the cluster has no clone. The options are those of `raydebm run --until scorer`. Without
+`--config`, the recipe of `raydebm demo` is trained, offline.
 """
 
 import sys
@@ -19,7 +19,7 @@ def arguments(given: list[str], folder: Path) -> list[str]:
 
     Args:
         given: arguments of the command line.
-        folder: working directory of the job. Ray may remove its unpacked copies, and a run in one with it.
+        folder: working directory of the job. Ray may remove an unpacked copy, with any run in it.
     """
     if any(argument.startswith(("-c", "--config")) for argument in given):
         return given

@@ -106,15 +106,15 @@ class Chooser:
     task: Task
     policy: Policy
     scorer: TextScorer | None
-    """The ensemble. None for candidates without energies."""
+    """The trained ensemble. Without it, candidates have no energies."""
     reasoning: Reasoning = "answer"
-    """Handling of a candidate's thinking before its answer."""
+    """The part of a reasoning model's output that the scorer reads."""
     baselines: "EvidenceScorers | None" = None
-    """Baselines whose scores are evidence. None if there are none."""
+    """Baselines whose scores are evidence, if the recipe has any."""
     reporter: Reporter | None = None
-    """Checks in child processes. None for checks in this process, without a time limit."""
+    """Runs the checks in child processes. Without it, they run in this process, without a time limit."""
     task_config: TaskConfig | None = None
-    """The recipe's task section, for the child processes. None if the task is found by its name."""
+    """The recipe's task section, for the child processes. Without it, they look the task up by its name."""
 
     @classmethod
     def load(
@@ -134,15 +134,14 @@ class Chooser:
             energies: load the scorer and baselines, which need torch. Without them the other evidence decides.
             policy: ``recipe`` for the recipe's own thresholds, or a policy file. Default: the run's calibrated policy.
             device: device of the scorer: ``auto``, ``cpu`` or ``cuda``.
-            dtype: type of the encoder: ``float32``, ``bfloat16``, ``float16``, or ``auto`` for that of the run's
+            dtype: dtype of the encoder: ``float32``, ``bfloat16``, ``float16``, or ``auto`` for that of the run's
                 energies.
-            check_timeout_s: time limit of one candidate's checks, in child processes. A candidate that exceeds it
-                fails without affecting the others.
-                None for checks in this process without a limit.
+            check_timeout_s: time limit of one candidate's checks in seconds, in child processes. A candidate that
+                exceeds it fails without affecting the others. With None, checks run in this process, without a limit.
 
         Raises:
-            ConfigError: the recipe or the policy is missing or wrong, or nothing can be decided without energies.
-            CheckpointError: there is no trained scorer that can be loaded.
+            ConfigError: the recipe or the policy is missing or wrong, or the policy needs the energies left out.
+            CheckpointError: the scorer is missing or cannot be loaded.
         """
         folder = RunDir(run_address(str(run)))
         recipe = folder.recipe()
@@ -172,7 +171,7 @@ class Chooser:
         )
 
     def close(self) -> None:
-        """End the child processes of the checks; a later ``best_of`` of this chooser fails."""
+        """End the child processes of the checks. The chooser cannot be used afterwards."""
         if self.reporter is not None:
             self.reporter.close()
 
@@ -250,7 +249,7 @@ def best_of(
         check_timeout_s: time limit of one candidate's checks in seconds; see ``Chooser.load``.
 
     Raises:
-        ConfigError: no candidates, or an invalid one; the run is missing or incomplete.
+        ConfigError: there are no candidates or one is invalid, or the run is missing or incomplete.
         TaskDataError: the text is not a problem of the run's task.
         CheckpointError: the scorer cannot be loaded.
     """
@@ -276,7 +275,7 @@ def _load_scorer(run: RunDir, *, device: str, dtype: str) -> TextScorer:
 
 def _candidates(given: Sequence[Given], *, task: Task, problem: Problem) -> list[Candidate]:
     if isinstance(given, str) or not given:
-        raise ConfigError("best_of needs a list of candidates with at least one in it")
+        raise ConfigError("best_of needs a list of candidates, with at least one entry")
     return [_candidate(entry, index, task=task, problem=problem) for index, entry in enumerate(given)]
 
 

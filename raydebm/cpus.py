@@ -13,7 +13,7 @@ CGROUP_V1 = Path("/sys/fs/cgroup/cpu")
 
 
 def usable_cpus(*, v2: Path = CGROUP_V2, v1: Path = CGROUP_V1) -> int:
-    """CPUs of the process's affinity, at most those of its container's quota (rounded up); at least 1.
+    """CPUs of the process's affinity mask, limited by its container's quota (rounded up); at least 1.
 
     Args:
         v2: ``cpu.max`` of control groups, version 2.
@@ -32,7 +32,7 @@ def _words(file: Path) -> list[str]:
 
 
 def _quota(words: list[str]) -> float | None:
-    """CPUs of "<microseconds> <period>"; None without a quota (``max`` or -1) or file."""
+    """CPUs of a quota and its period in microseconds; None without a quota (``max`` or -1) or a file."""
     try:
         time_us, period_us = map(int, words)
     except ValueError:
@@ -43,8 +43,8 @@ def _quota(words: list[str]) -> float | None:
 def free_cpus() -> int:
     """Usable CPUs minus the load of the last minute; at least 1.
 
-    Threads of one matrix product wait for the slowest of them. Next to other processes, one thread too many makes it
-    several times slower, and one too few costs its share.
+    The threads of a matrix product wait for the slowest of them. Next to other processes, one thread too many makes the
+    product several times slower; one too few costs only its share.
     """
     load = min(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     return max(1, round(usable_cpus() * (1.0 - load)))

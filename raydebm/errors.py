@@ -7,7 +7,7 @@ RaydebmError
 ├── ConstraintError      a constraint is declared wrongly, or returned something that is not a penalty
 ├── TaskDataError        benchmark data or a recorded pool is not as documented
 ├── PoolError            an unusable pool: empty, all rows failed, nothing to pair
-├── GenerationError      a generator cannot work at all (one failed request is data, not this)
+├── GenerationError      a generator cannot work at all (a single failed request is stored as data)
 │   └── LimitReachedError a limit of the request (money) forbids a pass
 │       └── CeilingReachedError the operator's daily limit forbids a pass
 ├── ScoringError         the scorer returned something that is not an energy (NaN, wrong shape)
@@ -16,7 +16,7 @@ RaydebmError
 │   └── StorageError     a disk accepts no more training output: it is full or not writable
 ├── ResourceError        Ray, a port or the cluster cannot provide what the recipe asks for
 └── ServiceError         a request to the service cannot be answered
-    └── OverloadedError  a temporary refusal, with the time of the next try
+    └── OverloadedError  a temporary refusal, with the seconds until the next try
 
 Messages give the thing, the value and the remedy. Every argument goes to ``super().__init__``, because an exception
 that crosses a Ray process boundary is rebuilt from ``args``.
@@ -78,7 +78,7 @@ class PoolError(RaydebmError):
 
 
 class GenerationError(RaydebmError):
-    """A generator cannot work at all. A single failed request is a row with ``error`` instead."""
+    """A generator cannot work at all. A single failed request becomes a candidate with ``error`` instead."""
 
 
 class LimitReachedError(GenerationError):
@@ -154,7 +154,7 @@ def without_credentials(message: str) -> str:
 
 
 def last_line(message: str) -> str:
-    """The last line of a message: in a worker's traceback as Ray returns it, the exception."""
+    """The last non-blank line of a message. In a traceback that Ray returns from a worker, it names the exception."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return lines[-1] if lines else ""
 
@@ -171,7 +171,7 @@ def in_one_line(message: str, *, limit: int = 300) -> str:
     return line if len(line) <= limit else f"{line[:limit]}..."
 
 
-# ---- as answers of the service: client errors are 4xx, a failed part is 503; never a 500 with a traceback ----
+# ---- HTTP statuses of the service: 4xx for client errors, 503 for a failed part, never a 500 with a traceback ----
 
 _STATUS: tuple[tuple[type[RaydebmError], int, str], ...] = (
     (UnknownNameError, 404, "unknown_name"),

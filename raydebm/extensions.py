@@ -37,8 +37,8 @@ def load_extensions() -> tuple[str, ...]:
 
 
 def extension_files() -> dict[str, Path]:
-    """File of every named module, or the folder of a package, by name. Does not import them; missing ones are left
-    out."""
+    """The file of each named module, or the folder of a package, by name. Modules are not imported; missing ones are
+    omitted."""
     files = {}
     for name in _sources():
         try:

@@ -8,11 +8,11 @@ import hashlib
 import json
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-"""Reused: ``json.dumps`` builds one per call, which takes as long as encoding the text."""
+"""Shared, because ``json.dumps`` builds an encoder per call, which takes as long as encoding the text."""
 
 
 def canonical_json(value: object) -> str:
-    """One text per value: sorted keys, no spaces, no NaN.
+    """Canonical JSON text of a value: sorted keys, no spaces, no NaN.
 
     Raises:
         ValueError: the value contains NaN or infinity.

@@ -1,7 +1,7 @@
-"""Loading of transformers models, with errors for those that would give nonsense or a traceback.
+"""Loading of transformers models, with clear errors for those that would give nonsense or a traceback.
 
 In:   a folder or a hub name, and its name in errors.
-Out:  a model with all its weights, and a tokenizer with a vocabulary and without ids beyond the model's.
+Out:  a model with all its weights, and a tokenizer with its own vocabulary, all of whose ids the model can embed.
 Independent of: the model's purpose and device.
 """
 
@@ -43,11 +43,11 @@ class ModelSource:
 
         Args:
             reader: an Auto class, or another one with ``from_pretrained``.
-            unused: prefixes of the names of weights that may be missing.
+            unused: prefixes of the names of weights that may be missing or have another shape.
 
         Raises:
-            CheckpointError: it cannot be read, weights are missing or of another shape, or it is an encoder and
-                ``reader`` is for causal language models.
+            CheckpointError: the model cannot be read, weights are missing or have another shape, or an encoder is read
+                as a causal language model.
         """
         model, info = self._read(
             reader.from_pretrained, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
@@ -57,8 +57,8 @@ class ModelSource:
         missing = sorted(name for name in info["missing_keys"] if not name.startswith(unused))
         if missing:
             raise CheckpointError(
-                f"{self.called}: {len(missing)} weights are missing, such as {missing[0]!r}; it is a model of another "
-                "kind, or a part of one, and random weights are worth nothing. Give a whole model of the right kind"
+                f"{self.called}: {len(missing)} weights are missing, such as {missing[0]!r}; the model is "
+                "incomplete or of another kind. Give a complete model of the right kind"
             )
         misfits = sorted(misfit for misfit in info["mismatched_keys"] if not misfit[0].startswith(unused))
         if misfits:
@@ -73,16 +73,16 @@ class ModelSource:
         """The tokenizer.
 
         Raises:
-            CheckpointError: it cannot be read, or the model has none.
+            CheckpointError: the tokenizer is missing or cannot be read.
         """
         tokenizer = self._read(AutoTokenizer.from_pretrained)
         added = tokenizer.added_tokens_decoder
         num_own = sum(token_id not in added for token_id in tokenizer.get_vocab().values())
-        # Without files transformers makes a tokenizer of special tokens, sometimes with the mark of a word's start: all
-        # texts with the same number of words are then equal to the model.
+        # Without tokenizer files, transformers builds one of special tokens, sometimes with a word-start marker: the
+        # model then cannot distinguish texts with the same number of words.
         if num_own < 2:
             raise CheckpointError(
-                f"{self.called} has no tokenizer: {num_own} tokens are left without the special ones. Save the "
+                f"{self.called} has no tokenizer: {num_own} tokens are not special ones. Save the "
                 "tokenizer that the model was trained with into its folder (`tokenizer.save_pretrained`)"
             )
         return tokenizer
@@ -90,13 +90,13 @@ class ModelSource:
     def check_ids(self, tokenizer: Any, model: Any, *, pads: bool = True) -> None:
         """Refuse a tokenizer that can give a text an id without an embedding in the model.
 
-        Special tokens that texts never contain do not count, such as Gemma's for images.
+        Special tokens that texts never contain, such as Gemma's image token, may lack an embedding.
 
         Args:
-            pads: the padding token is used in batches.
+            pads: whether batches are padded with the padding token.
 
         Raises:
-            CheckpointError: there is such an id.
+            CheckpointError: the tokenizer has such an id.
         """
         num_rows = model.get_input_embeddings().weight.shape[0]
         added, template = tokenizer.added_tokens_decoder, str(tokenizer.chat_template)
@@ -127,12 +127,12 @@ class ModelSource:
         with _quiet_transformers():
             try:
                 return reader(self.place, **options)
-            except Exception as error:  # for a corrupt file, safetensors, tokenizers and pickle raise their own
+            except Exception as error:  # safetensors, tokenizers and pickle raise their own for a corrupt file
                 is_explained = isinstance(error, (OSError, ValueError, ImportError))
                 reason = str(error) if is_explained else f"{type(error).__name__}: {error}"
                 raise CheckpointError(
-                    f"{self.called} cannot be read: {in_one_line(reason).rstrip('.:')}. {self.remedy}. A corrupt file, "
-                    "or a Git-LFS pointer in its place, has to be fetched again"
+                    f"{self.called} cannot be read: {in_one_line(reason).rstrip('.:')}. {self.remedy}. A corrupt file "
+                    "or a Git LFS pointer must be fetched again"
                 ) from error
 
 

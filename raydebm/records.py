@@ -1,4 +1,4 @@
-"""The records that stages hand to each other. Frozen, with no behaviour beyond their own fields.
+"""The records that stages pass to each other. Frozen, without behaviour beyond their own fields.
 
 Independent of: Ray, torch, tasks, files.
 """
@@ -23,7 +23,7 @@ Reasoning = Literal["answer", "all"]
 
 GC_THRESHOLD = 10_000
 """``gc.set_threshold`` for processes that create many records. Records form no cycles, and with Python's default of 700
-the collector took a third of a replay."""
+the collector took a third of a replay's time."""
 
 OWN_LOGPROB, OWN_WORST_LOGPROB = "own_logprob", "own_worst_logprob"
 """Names of the evidence from a generator's log-probabilities of its own text."""
@@ -116,7 +116,7 @@ class FailureKind(StrEnum):
     """Failures that later decisions depend on; other failures have only a message."""
 
     LATE = "late"
-    """Not sampled, checked and scored by the deadline."""
+    """The deadline passed before the candidate was sampled, checked and scored."""
     BUDGET = "budget"
     """Not requested: the limit in US dollars is reached."""
     NOT_SENT = "not_sent"
@@ -140,7 +140,7 @@ class Candidate:
     seed: int = 0
     sampling: Sampling = Sampling()
     reasoning: str | None = None
-    """Thinking, if the endpoint returned it apart from the answer. Never parsed, see ``as_scored``."""
+    """Thinking, if it is separate from the answer. Never parsed; scored as ``as_scored`` says."""
     finish_reason: str | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -181,19 +181,19 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
-    """The checker's verdict from gold. Unlabeled is never incorrect, and never 0."""
+    """The checker's verdict from gold. ``UNLABELED`` counts neither as incorrect nor as a score of 0."""
 
     candidate_id: str
     problem_id: str
     verdict: Verdict
     violation_score: float | None = None
-    """In [0, 1], lower is better; None unless the task is continuous."""
+    """Violation in [0, 1], lower is better; None unless the task grades answers by violation."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """Parts of the violation score by name, each in [0, 1], lower is better; may be empty."""
     severity: int | None = None
     """Distance of an incorrect candidate from a correct one, if the task grades failures; lower is nearer."""
     reason: str = ""
-    """Reason for a missing label, or the fault of the answer."""
+    """Reason for the missing label, or the fault found in the answer."""
     fields: Mapping[str, bool] = field(default_factory=dict)
     """Verdict on each field of a structured answer, and on each that only the reference answer has, by path."""
 
@@ -217,7 +217,7 @@ class Violation:
     weight: float
     message: str
     path: str = ""
-    """Field of the answer that it is about, or the beginning of the fields' paths; empty if it is about the whole."""
+    """Path of the field concerned, or the common beginning of several paths; empty for the whole answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +257,7 @@ class Energies:
     members: tuple[float, ...]
     num_tokens: int = 0
     num_truncated: int = 0
-    """Truncated tokens of problem and answer."""
+    """Number of tokens cut from problem and answer."""
 
     def __post_init__(self) -> None:
         if not self.members or not all(map(math.isfinite, self.members)):
@@ -307,7 +307,6 @@ class Decision(StrEnum):
     ACCEPT = "accept"
     REGENERATE = "regenerate"
     ABSTAIN = "abstain"
-    """No decision: the chat matches no served task, and one generator answered it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,10 +335,10 @@ class ScoredCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldBelief:
-    """One field of the selected answer, and how far its value can be trusted."""
+    """One field of the selected answer, with the probability of its value."""
 
     path: str
-    """Such as ``items[0].price``."""
+    """Path of the field, such as ``items[0].price``."""
     value: Any
     """JSON value in the selected answer."""
     is_missing: bool = False
@@ -349,7 +348,7 @@ class FieldBelief:
     num_candidates: int
     """Number of candidates with this value."""
     runner_up: Any = None
-    """Most probable other value; null also for a missing field and without another value."""
+    """Most probable other value. None if that value is a missing field, or no candidate has another value."""
     runner_up_confidence: float | None = None
     """Probability of ``runner_up``; None if every candidate has the same value."""
 
@@ -385,19 +384,19 @@ class PassStop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassRecord:
-    """One pass: its requests, the best candidate over all passes so far, and the decision."""
+    """One pass: its requests, the selection from all passes so far, and the decision."""
 
     pass_index: int
     num_requested: int
     num_failed: int
     selected: str | None
-    """Id of the candidate with the lowest energy over all passes so far; None if none parsed."""
+    """Id of the selected candidate of all passes so far; None if no candidate can be selected."""
     sigma: float | None
-    """The triage signal, as compared with the thresholds."""
+    """The triage signal that is compared with the thresholds."""
     penalty: float | None
     decision: Decision
     feedback: str | None = None
-    """Feedback in the prompts of the next pass."""
+    """Feedback that the prompts of the next pass contain."""
     confidence: float | None = None
     """Probability that the selected answer is right; None without a posterior."""
     stop: PassStop | None = None
@@ -412,7 +411,7 @@ class Outcome:
     decision: Decision
     """ACCEPT or ABSTAIN; REGENERATE occurs only inside ``passes``."""
     best: ScoredCandidate | None
-    """The candidate with the lowest energy, also after an abstention; None if none parsed."""
+    """The selected candidate, also after an abstention; None if no candidate can be selected."""
     passes: tuple[PassRecord, ...]
     pool: Sequence[ScoredCandidate]
     reason: str
@@ -441,7 +440,7 @@ if TYPE_CHECKING:
 
 
 def total_energy(mu: float, penalty: float, lambda_: float) -> float:
-    """E of one candidate; +inf if the penalty is +inf (it did not parse), even with lambda 0."""
+    """Total energy of one candidate; +inf if the penalty is +inf (no parsed answer), even with lambda 0."""
     return math.inf if math.isinf(penalty) else mu + lambda_ * penalty
 
 

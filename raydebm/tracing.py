@@ -1,11 +1,11 @@
-"""Trace spans of requests through OpenTelemetry: enabled by an OTLP endpoint, otherwise free of cost.
+"""Trace spans of requests through OpenTelemetry: enabled by an OTLP endpoint, at no cost otherwise.
 
 In:   OTEL_EXPORTER_OTLP_ENDPOINT (or OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) and OpenTelemetry's other variables.
 Out:  spans over OTLP/HTTP; the W3C ``traceparent`` header for the next service.
 Independent of: Ray, HTTP servers, requests.
 
 A span contains names, counts and numbers. It never contains texts of problems and candidates, keys, or messages of
-exceptions: only an exception's type is stored.
+exceptions; of an exception, only the type is recorded.
 """
 
 import logging
@@ -85,11 +85,11 @@ NOTHING = Span()
 
 
 def start_tracing(component: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Send this process's spans to the endpoint of the environment. Returns False if it has none or tracing fails to
-    start.
+    """Send this process's spans to the endpoint of the environment. Returns False if it has none, or if
+    OpenTelemetry is disabled or not installed.
 
-    An existing provider of the process is used unchanged. One that is created here is private, because libraries with
-    built-in tracing would send data that raydebm does not, such as query strings and messages of exceptions.
+    An existing provider of the process is used unchanged. A provider created here is private, because libraries with
+    built-in tracing would otherwise send data that raydebm withholds, such as query strings and messages of exceptions.
 
     OpenTelemetry's own variables apply: OTEL_SERVICE_NAME (``raydebm``), OTEL_RESOURCE_ATTRIBUTES, OTEL_TRACES_SAMPLER,
     OTEL_EXPORTER_OTLP_HEADERS, OTEL_BSP_SCHEDULE_DELAY, OTEL_SDK_DISABLED.
@@ -215,7 +215,7 @@ def outgoing() -> dict[str, str]:
 
 
 def trace_id() -> str | None:
-    """Trace id of the current span, 32 hexadecimal digits, or None."""
+    """Trace id of the current span as 32 hexadecimal digits; None without a span."""
     if _tracer is None:
         return None
     from opentelemetry import trace

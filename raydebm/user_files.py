@@ -97,7 +97,7 @@ def read_json_lines(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         try:
             row = json.loads(line)
-        except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and levels of brackets
+        except (ValueError, RecursionError) as error:  # such as numbers of thousands of digits, or deep nesting
             raise TaskDataError(f"{path}:{number}: not JSON: {error}") from error
         if not isinstance(row, dict):
             raise TaskDataError(f"{path}:{number}: must be a JSON object, got {type(row).__name__}")
@@ -109,9 +109,9 @@ def parsed_yaml(text: str) -> Any:
 
     Raises:
         RepeatedKeyError: a mapping has a key twice.
-        yaml.YAMLError: it is not YAML; the message quotes the text.
-        ValueError: it has a date that does not exist.
-        RecursionError: it is nested too deeply.
+        yaml.YAMLError: the text is not YAML; the message quotes it.
+        ValueError: the text has a date that does not exist.
+        RecursionError: the text is nested too deeply.
     """
     loader = _Loader(text)
     try:
@@ -121,7 +121,7 @@ def parsed_yaml(text: str) -> Any:
 
 
 def yaml_value(text: str, *, where: str, hint: str = "") -> Any:
-    """Parse YAML of a user, with a ConfigError for every fault.
+    """Parse a user's YAML, with a ConfigError for every fault.
 
     Args:
         text: content of the file, or the value of an option.
@@ -129,8 +129,8 @@ def yaml_value(text: str, *, where: str, hint: str = "") -> Any:
         hint: further advice for the message.
 
     Raises:
-        ConfigError: it is not YAML, has a repeated key or a date that does not exist, is nested too deeply, or contains
-            itself through an alias.
+        ConfigError: the text is not YAML, has a repeated key or a date that does not exist, is nested too deeply, or
+            contains itself through an alias.
     """
     try:
         value = parsed_yaml(text)

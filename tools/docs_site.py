@@ -8,7 +8,7 @@ LINK = re.compile(r"\]\((?P<target>\.\./[^)#\s]+|\.\./)(?P<anchor>#[^)]*)?\)")
 
 
 def on_page_markdown(markdown: str, *, page: Any, config: Any, **_: Any) -> str:
-    """Called by mkdocs with the text of each page."""
+    """The text of a page with its links replaced. mkdocs calls this function for each page."""
     folder = posixpath.dirname(page.file.src_uri)
 
     def linked(match: re.Match[str]) -> str:

@@ -24,7 +24,7 @@ Problem = str | Mapping[str, Any]
 DEFAULT_URL = "http://127.0.0.1:8000"
 RETRIED = frozenset({429, 502, 503, 504})
 MISREAD = (ValueError, KeyError, TypeError, AttributeError)
-"""Errors of reading a response of another form."""
+"""Errors from reading a response of an unexpected form."""
 LONGEST_PAUSE_S = 60.0
 """Longest ``Retry-After`` to wait for; a longer one ends the retries."""
 FIRST_PAUSE_S = 0.5
@@ -81,8 +81,8 @@ class AsyncRaydebm:
         transport: Any = None,
         _blocking: bool = False,
     ) -> None:
-        """A client of the service at ``base_url``, with or without ``/v1``; default: RAYDEBM_BASE_URL, else port 8000
-        here. ``api_key`` defaults to RAYDEBM_API_KEY; ``timeout_s`` limits each read; ``transport`` is httpx's."""
+        """Connect to the service at ``base_url``, with or without ``/v1``. Default: RAYDEBM_BASE_URL, else local port
+        8000. ``api_key`` defaults to RAYDEBM_API_KEY; ``timeout_s`` limits each read; ``transport`` is httpx's."""
         url = (base_url or os.environ.get("RAYDEBM_BASE_URL") or DEFAULT_URL).rstrip("/").removesuffix("/v1")
         self._shown_url = re.sub(r"//[^/?#]+@", "//***@", url)
         if not url.startswith(("http://", "https://")):
@@ -133,7 +133,7 @@ class AsyncRaydebm:
         task: str | None = None,
         **overrides: Any,
     ) -> AsyncIterator[Progress | TriageResult]:
-        """Yield progress while candidates arrive, and last the result. Leaving the loop cancels the work upstream."""
+        """Yield progress while candidates arrive, then the result. Leaving the loop cancels the request."""
         body = _given(task=task, problem=problem, **overrides) | {"stream": True}
         response, result, event = await self._send("POST", "/v1/triage", stream=True, json=body), None, ""
         try:
@@ -301,7 +301,7 @@ class Raydebm:
     """Blocking version of ``AsyncRaydebm``. Thread-safe; close it, or use it in a ``with`` statement."""
 
     def __init__(self, base_url: str | None = None, **settings: Any) -> None:
-        """As ``AsyncRaydebm``."""
+        """Take the arguments of ``AsyncRaydebm``."""
         self._client = AsyncRaydebm(base_url, **settings, _blocking=True)
 
     def __enter__(self) -> "Raydebm":
@@ -337,7 +337,7 @@ def reward_groups(prompts: Sequence[str]) -> list[list[int]]:
 
 
 def pause_before_retry(attempt: int, retry_after: str | None) -> float:
-    """Seconds to wait after a failed try (0: the first): the header's number, else 0.5, 1, 2 ..."""
+    """Seconds to wait after a failed try (0: the first): the header's number, else about 0.5, 1, 2 ..."""
     try:
         seconds = float(retry_after or "nan")
     except ValueError:

@@ -8,8 +8,8 @@ from typing import Any
 class ServiceError(Exception):
     """The service refused a request, failed, or could not be reached.
 
-    ``status`` is the HTTP status, with 503 and 504 also for connection errors and timeouts; ``code`` a stable short
-    name, such as ``"model_not_found"``; ``param`` the wrong field of the request.
+    ``status`` is the HTTP status, or 503 after a connection error and 504 after a timeout; ``code`` is a stable short
+    name, such as ``"model_not_found"``; ``param`` is the wrong field of the request.
     """
 
     def __init__(self, message: str, status: int, code: str, param: str | None = None) -> None:
@@ -21,7 +21,7 @@ class ServiceError(Exception):
 
 
 class Result(Mapping[str, Any]):
-    """A JSON object of a response: ``result.reason`` is ``result["reason"]``, and nested objects are results, too.
+    """A JSON object of a response: ``result.reason`` is ``result["reason"]``, and nested objects are results.
 
     Contains every field that the service sends, including those of a newer service; docs/service.md explains them.
     """
@@ -59,7 +59,7 @@ def _wrapped(value: Any) -> Any:
 
 class TriageResult(Result):
     """One decision: ``decision`` (accept or abstain), ``reason``, ``answer``, ``text``, ``confidence``, ``record_id``
-    and more. Abstaining is an answer, not an error."""
+    and more. An abstention is a result, not an error."""
 
     _required = ("decision", "reason", "request_id", "answer")
 

@@ -2,7 +2,7 @@
 
     trainer = GRPOTrainer(..., reward_funcs=grpo_reward(Raydebm(), task="support", reward="log_odds", sigma_weight=0.5))
 
-An unavailable service raises ServiceError, because a made-up reward would be learned.
+If the service is unavailable, ServiceError is raised, because the trainer would learn a made-up reward.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -26,15 +26,15 @@ class ModelBaseline(BaselineBase):
 
     kind: Literal["reward_model", "process_reward", "reader"]
     """``reward_model``: any AutoModelForSequenceClassification, such as ``Skywork/Skywork-Reward-Llama-3.1-8B-v0.2``.
-    ``process_reward``: a model that judges each step of a solution, as ``peiyi9979/math-shepherd-mistral-7b-prm`` does
-    (minimum over steps, its paper's choice). ``reader``: a causal language model that reads problem and answer, such as
-    ``Qwen/Qwen2.5-0.5B-Instruct``, without training: a likely answer, each of whose tokens leaves few alternatives, is
+    ``process_reward``: a model that judges each step of a solution, such as ``peiyi9979/math-shepherd-mistral-7b-prm``
+    (minimum over steps, as in its paper). ``reader``: a causal language model that reads problem and answer without
+    training, such as ``Qwen/Qwen2.5-0.5B-Instruct``: answers whose tokens it finds likely, with few alternatives, are
     more often right."""
     model: str
     """Hub name, local folder or ``embedded:<name>``."""
     max_length: int | None = Field(None, ge=16)
-    """Maximum tokens of a text. Default: the model's context. A reader reads a longer text up to there; other models do
-    not score it, because half a text has no meaningful score."""
+    """Maximum tokens of a text. Default: the model's context. A reader cuts a longer text as the scorer does; other
+    models do not score it, because half a text has no meaningful score."""
     evidence: bool | None = None
     """Use its scores as evidence of the posterior, not only as a selector in reports. Training candidates are then
     scored too, and the service loads the model. Default: true for a reader only."""
@@ -54,7 +54,7 @@ class JudgeBaseline(BaselineBase):
     criteria: str = "Is the final answer right, and is every step that leads to it sound?"
     """Criteria of the rating, as a question to the judge."""
     highest: int = Field(10, ge=2, le=100)
-    """Ratings are from 1 to this number; the paper rates plans from 1 to 5."""
+    """Highest rating; the lowest is 1. The paper rates plans from 1 to 5."""
 
 
 class EormBaseline(BaselineBase):

@@ -14,7 +14,7 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 MAX_PASSES = 100
-"""Limit on passes: calibration follows every problem through all of them."""
+"""Limit on passes, because calibration follows every problem through all of them."""
 
 
 class PolicySettings(Section):
@@ -32,7 +32,7 @@ class PolicySettings(Section):
     theta_sigma: NonNegative = 0.8
     """Accept up to this sigma (energy units) if no constraint is violated; calibration may replace it."""
     theta_abstain: NonNegative = 1.5
-    """After the last pass (``signal: equation``: after any), abstain above this sigma. Must be above
+    """After the last pass, or after any pass with ``signal: equation``, abstain above this sigma. Must be above
     ``theta_sigma``; calibration may replace it."""
     signal: Signal = "selected"
     """Signal that is compared with the thresholds. ``selected``: sigma of the selected candidate; ``pool_mean``: mean
@@ -61,7 +61,7 @@ class PolicySettings(Section):
 
 
 class CostsConfig(Section):
-    """Costs by which thresholds are chosen without a guarantee, in units of one right answer."""
+    """Costs for choosing thresholds without a guarantee, in units of one right answer."""
 
     wrong: float = Field(1.0, ge=0)
     """Cost of a wrong answer."""
@@ -77,7 +77,7 @@ class CostsConfig(Section):
 
     @property
     def accept_limit(self) -> float:
-        """The probability p above which a further pass cannot pay for itself: it gains at most (1 - p) (1 + wrong).
+        """The probability p above which a further pass cannot pay, because it gains at most (1 - p) (1 + wrong).
         At least ``answer_threshold``."""
         return max(1 - self.pass_ / (1 + self.wrong), self.answer_threshold)
 
@@ -87,8 +87,8 @@ class DecisionConfig(PolicySettings):
     Algorithm 1, or the posterior over answers)."""
 
     profile: Profile | Literal["auto"] = "auto"
-    """Profile by which the posterior's rule selects; ``auto``: a richer profile replaces a simpler one if a paired test
-    on held-out problems is significant."""
+    """Selection profile of the posterior rule. ``auto``: a richer profile replaces a simpler one if a paired test on
+    held-out problems is significant."""
     regenerate_with: str | None = None
     """Generator of later passes. Default: the first one (Qwen-2.5-7B in the paper)."""
     lambda_: NonNegative | None = Field(None, alias="lambda")
@@ -103,7 +103,7 @@ class DecisionConfig(PolicySettings):
     """Guarantee: the largest share of wrong answers among those returned (mean violation where labels are violation
     scores). ``auto``: the smallest share that can be guaranteed at ``min_coverage``. Default: no guarantee."""
     confidence: float = Field(0.9, gt=0, lt=1)
-    """Probability, over calibration problems, with which the guarantee holds."""
+    """Probability with which the guarantee holds, over the choice of calibration problems."""
     min_coverage: float = Field(0.5, gt=0, le=1)
     """Share of problems that ``max_error: auto`` must answer."""
     max_field_error: float | None = Field(None, gt=0, lt=1)

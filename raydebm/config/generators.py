@@ -37,7 +37,7 @@ class LiveGenerator(GeneratorBase):
 class ServedGenerator(LiveGenerator):
     logprobs: bool = False
     """Store the mean log-probability of each answer's tokens, and that of the least likely tenth of them. Both are
-    evidence (docs/decision.md). If an endpoint refuses the request for them, it is repeated without."""
+    evidence (docs/decision.md). A request that an endpoint refuses because of them is repeated without them."""
 
 
 class OpenAIGenerator(ServedGenerator):
@@ -50,8 +50,8 @@ class OpenAIGenerator(ServedGenerator):
     base_url: str = OPENROUTER_URL
     """Base URL, including ``/v1``."""
     replica_urls: ServerUrls = ()
-    """Base URLs of further servers of the same model, with the same key. The least busy server gets the request; if it
-    cannot be reached or answers 502 or 503, another one gets it at once."""
+    """Base URLs of further servers of the same model, with the same key. The least busy server gets the request; if
+    that server cannot be reached or answers 502 or 503, another one gets the request at once."""
     api_key_env: str | None = "OPENROUTER_API_KEY"
     """Environment variable that contains the key; null for endpoints without a key."""
     usd_per_million_tokens: tuple[Usd, Usd] | None = None
@@ -94,11 +94,11 @@ class TransformersGenerator(LiveGenerator):
     model: str
     """Folder, hub name, or ``embedded:<name>``."""
     batch_size: int = Field(64, ge=1)
-    """Prompts generated together."""
+    """Number of prompts in a batch."""
 
 
 class VllmGenerator(ServedGenerator):
-    """A running vLLM server, or one that is started on the machine of the command.
+    """A running vLLM server, or a server started on the machine that runs the command.
 
     A started server uses the GPUs of that machine (``engine_kwargs: {tensor_parallel_size: 2}`` for several); without a
     GPU, it needs vLLM's CPU build. Started servers run one after the other, after all other generators. A server gets

@@ -19,7 +19,7 @@ from raydebm.errors import ConfigError, UnknownNameError
 from raydebm.user_files import text_of, yaml_value
 
 BY_TASK = "by_task"
-"""The key under which a recipe for several tasks has the settings that differ from task to task."""
+"""Key of the settings that differ between tasks, in a recipe for several tasks."""
 KnownTasks = Callable[[], Iterable[str]]
 """Function that returns the names of all tasks, including the user's. This module does not import the tasks."""
 _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
@@ -52,11 +52,11 @@ def _lookup(match: re.Match[str], where: str) -> str:
 def apply_overrides(tree: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
     """Set dotted keys (``decision.theta_sigma=0.5``, ``generators.0.model=x``) in a copy of the tree; values are YAML.
 
-    What is set below a list or section that the tree leaves out (``scorer.adapters.0.rank=4``) changes its default.
+    An override below a section or list that the tree omits (``scorer.adapters.0.rank=4``) changes part of its default.
 
     Raises:
-        ConfigError: an override is not ``key=value``, its value is not YAML, or its path leads through something that
-            is not a mapping.
+        ConfigError: an override is not ``key=value``, its value is not YAML, or its path leads through a plain value or
+            to a position that a list does not have.
     """
     result: dict[str, Any] = deepcopy(tree)
     for override in overrides:
@@ -162,7 +162,7 @@ def parse_recipe(
         tree: sections by name.
         overrides: see ``apply_overrides``.
         where: name of the recipe in messages.
-        known_tasks: check of the names in ``by_task``. Default: no check.
+        known_tasks: returns the names that ``by_task`` may use. Default: any name.
 
     Raises:
         ConfigError: unknown key, wrong type or value; every problem is listed with its path.

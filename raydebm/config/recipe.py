@@ -37,8 +37,7 @@ class Recipe(Section):
     """Seed of all random choices."""
     run_dir: str = "runs/{name}"
     """Run directory; on a cluster, on a disk that all nodes share. ``{name}`` and ``{task}`` are filled in. A URL that
-    pyarrow opens (``s3://...``) can be read and served from, but not generated into, because journals are appended
-    to."""
+    pyarrow opens (``s3://...``) works for reading and serving, but not for generating, which appends to journals."""
     task: TaskConfig
     """Problems, and how answers are judged."""
     generators: tuple[GeneratorConfig, ...]

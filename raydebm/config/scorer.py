@@ -17,7 +17,7 @@ _TAKEN = frozenset({"progress", "ensemble.json", "manifest.json", "spool"})
 
 
 class AdapterConfig(Section):
-    """One LoRA set. ``targets`` are the paper's roles, or names of the backbone's modules (see scorer.targets)."""
+    """One low-rank adapter (LoRA) of the ensemble."""
 
     name: FolderName
     """Name of its folder in the checkpoint; ``progress`` is reserved."""
@@ -33,8 +33,8 @@ class AdapterConfig(Section):
     # The default is not written, so that adapters that were trained before this field existed stay current.
     layers: Layers = Field("all", exclude_if=lambda layers: layers == "all")
     """Blocks of the backbone to adapt: ``all`` (as in the paper), ``upper half``, ``upper quarter``, or their numbers,
-    from 0 for the lowest, or from -1 for the highest. Blocks below the lowest one that any member adapts are computed
-    once for all."""
+    from 0 for the lowest, or from -1 for the highest. Blocks below the lowest one that any adapter changes are
+    computed once for all."""
 
     @model_validator(mode="after")
     def _is_no_folder_of_the_training(self) -> "AdapterConfig":
@@ -65,18 +65,18 @@ class ScorerConfig(Section):
     max_length: int | None = Field(None, ge=16)
     """Maximum input tokens. Default: the task's, clipped to the backbone's context."""
     adapters: tuple[AdapterConfig, ...] = PAPER_ADAPTERS
-    """The ensemble's members; the default is the paper's five."""
+    """The ensemble's adapters. Default: the paper's five."""
     pooling: Pooling = "cls"
     """Input of the head: the state of [CLS] (as in the paper), the mean of the token states, or the state of the last
-    token. A decoder takes ``last`` or ``mean``."""
+    token. A decoder needs ``last`` or ``mean``."""
     reasoning: Reasoning = "answer"
     """Text to score when a model thinks before it answers: the ``answer`` alone, or ``all``, thinking and answer (the
     paper captures both). The default is ``answer`` because thinking reveals the author, fills the context, and is
     withheld by many endpoints, so that the candidates of a pool would not be comparable."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type of the encoder. auto: bfloat16 on GPUs; on CPUs, training takes float32, and scoring takes bfloat16 where a
-    short probe shows this machine to be clearly faster in it and to keep the order of texts (docs/performance.md).
-    Heads and energies are float32."""
+    """Dtype of the encoder. ``auto``: bfloat16 on GPUs; on CPUs, float32 for training, and for scoring bfloat16 if a
+    short probe shows that it is clearly faster and keeps the order of texts (docs/performance.md). Heads and energies
+    are float32."""
     micro_batch_tokens: int = Field(8192, ge=1)
     """Padded tokens per forward pass. A large GPU is a fifth faster with 32768 (docs/log/gpu.md)."""
 

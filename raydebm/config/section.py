@@ -22,7 +22,7 @@ FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 PathName = Annotated[str, AfterValidator(_stays_below)]
 """A relative path that stays below its folder."""
 MAX_SAMPLES = 100_000
-"""Limit that catches typing errors. Planning more requests would take too long."""
+"""Limit that catches typing mistakes. Planning more requests would take too long."""
 SampleCount = Annotated[int, Field(ge=1, le=MAX_SAMPLES)]
 
 
@@ -65,7 +65,7 @@ def faults_in(error: ValidationError, *, root: str, tree: Any = None, secret: bo
 
     Args:
         root: name of the whole value, for faults without a path.
-        tree: what was validated. With it, paths are the user's: pydantic's also name the branch of a union.
+        tree: the validated value. With it, paths are the user's; pydantic's paths also name the branch of a union.
         secret: whether to leave values out.
     """
     lines: dict[str, None] = {}

@@ -26,11 +26,11 @@ class VariantConfig(Section):
     generators: tuple[str, ...] | None = Field(None, min_length=1)
     """Generators whose candidates it is trained on and selects from. Default: all."""
     num_samples: SampleCount | None = None
-    """Number of samples of each generator to use, the first ones. Default: all."""
+    """Use only this many samples of each generator, the first ones. Default: all."""
     repair: bool = False
     """Also refit its heads as `raydebm confounding --repair` does; the report compares before and after."""
     pairs: dict[str, Any] = {}
-    """Settings of `pairs` that differ from the recipe's; the other sections in the same way."""
+    """Changes of ``pairs``."""
     scorer: dict[str, Any] = {}
     """Changes of ``scorer``, such as another backbone or other adapters."""
     training: dict[str, Any] = {}
@@ -123,6 +123,6 @@ def check_rewriters(generators: Sequence[GeneratorConfig]) -> None:
     for generator in generators:
         if generator.kind == "vllm" and generator.url is None:
             raise ValueError(
-                "confounding.swap: a vLLM server is started to write candidates alone; give generator "
+                "confounding.swap: a vLLM server is started only for writing candidates; give generator "
                 f"{generator.name!r} the `url` of one that is running, or give confounding.rewriter"
             )

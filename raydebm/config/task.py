@@ -39,7 +39,7 @@ class TaskConfig(Section):
     definition: dict[str, Any] | None = None
     """Contents of a task file, embedded in the recipe so that every process on every node has it."""
     data: Literal["paper"] | None = None
-    """``paper``: exactly the paper's problems of the task (docs/paper.md), and for programs no E_constraint, as there;
+    """``paper``: exactly the paper's problems of the task (docs/paper.md), and no E_constraint for programs, as there;
     the sources of ``train`` and ``test`` must then be whole copies of the published data, by default the hub's.
     Default: all problems of the sources."""
     train: SplitSource = SplitSource(split="train")

@@ -1,9 +1,9 @@
 """Models and answers that ship with the package, so that everything runs without a network, a key or a GPU.
 
 One encoder for the scorer and four causal models that write Knights & Knaves solutions, each with its own style and
-strength. ``MODEL_CARD.md`` says how they were made and how good they are; ``tools/embedded`` makes them again. And 200
-problems of GSM8K, for a recipe that small LLMs answer on a CPU, with the answers of three of them to half of these. And
-a finished run of the demo's recipe, for the service and ``best_of``.
+strength. ``MODEL_CARD.md`` says how they were made and how good they are; ``tools/embedded`` makes them again. The
+package also has 200 problems of GSM8K, for a recipe that small LLMs answer on a CPU, the answers of three such LLMs to
+half of them, and a finished run of the demo's recipe, for the service and ``best_of``.
 """
 
 from pathlib import Path
@@ -15,17 +15,17 @@ GENERATORS = ("kk-ada", "kk-bo", "kk-cy", "kk-dee")
 """Embedded language models, the strongest first."""
 NAMES = (ENCODER, *GENERATORS)
 SMALL_LLMS = "gsm8k_small_llms"
-"""The problems, as a folder of ``train.jsonl`` and ``test.jsonl``, and answers as its ``candidates.parquet``."""
+"""Folder of the GSM8K problems (``train.jsonl``, ``test.jsonl``) and the answers (``candidates.parquet``)."""
 PREFIX = "embedded:"
 DEMO_RUN = "demo"
-"""Name of the finished run, in the place of a run directory that is read; a folder of that name is ``./demo``."""
+"""Name of the finished run, accepted as a run directory to read. A folder of that name is given as ``./demo``."""
 
 _FOLDER = Path(__file__).parent
 DEMO_RUN_FOLDER = _FOLDER / "demo_run"
 
 
 def local_path(name: str) -> Path:
-    """Path that a recipe names; a name after ``embedded:`` is a folder or file of this package.
+    """Local path of a name in a recipe. A name after ``embedded:`` is a folder or file of this package.
 
     Raises:
         UnknownNameError: the package has no file of this name.

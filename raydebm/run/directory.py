@@ -154,7 +154,7 @@ class RunDir(Folder):
             ) from error
 
     def learns_out_of_bag(self, recipe: Recipe) -> bool:
-        """Whether the posterior also learns from training problems, by the energies of adapters that did not see them.
+        """Whether the posterior also learns from training problems, with energies of adapters that did not see them.
 
         Only adapters trained in this run have bags; an imported scorer saw every problem.
         """
@@ -212,12 +212,12 @@ class RunDir(Folder):
         other.finish(stage, manifest)
 
     def copy_scores(self, other: "RunDir") -> None:
-        """Copy baseline scores, with the judges' paid answers, to a run directory without any."""
+        """Copy baseline scores, with the judges' paid answers, to a run directory that has none."""
         if self.names(SCORES_FOLDER) and not other.names(SCORES_FOLDER):
             self._copy_files(SCORES_FOLDER, other)
 
     def _copy_files(self, stage: str, other: "RunDir") -> None:
-        """Copy the files of a stage but its manifest."""
+        """Copy the files of a stage except its manifest."""
         (source_fs, source), (target_fs, target) = filesystem_of(self.root), filesystem_of(other.root)
         folder = f"{source}/{stage}"
         for info in source_fs.get_file_info(fs.FileSelector(folder, recursive=True)):

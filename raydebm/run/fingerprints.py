@@ -92,7 +92,7 @@ def _changed(made: Mapping[str, Any], contents: Mapping[str, str]) -> list[str]:
 
 
 def _contents(names: Iterable[str], files: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
-    """Content ids by name, without names that are not local. ``files``: patterns of relevant files, by folder."""
+    """Content ids by name. Names that are not local are omitted. ``files``: patterns of relevant files, by folder."""
     by_name = {name: _content(name, (files or {}).get(name, ("**/*",))) for name in sorted(set(names))}
     return {name: content for name, content in by_name.items() if content is not None}
 
@@ -112,7 +112,7 @@ def new_manifest(stage: StageName, recipe: Recipe, run: RunDir, *, facts: Mappin
 def current_manifest(stage: StageName, recipe: Recipe, run: RunDir) -> dict[str, Any] | None:
     """The stage's manifest if the stage is current for this recipe, else None.
 
-    A current stage has the same settings and file contents, and was made from the stages before it as they are.
+    A current stage has the same settings and file contents, and was made from the stages before it as they are now.
     """
     return run.manifest(stage) if why_not_current(stage, recipe, run) is None else None
 
@@ -146,7 +146,7 @@ def build_id(stage: StageName, run: RunDir) -> str | None:
 
 
 def basis(stage: StageName, recipe: Recipe, run: RunDir) -> str:
-    """An id of the current state of the stage, for results that depend on it and are not a stage."""
+    """An id of the current state of the stage, for results that depend on it but are not a stage."""
     return content_id(stage_fingerprint(stage, recipe, run), build_id(stage, run))
 
 

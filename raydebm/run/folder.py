@@ -178,7 +178,7 @@ class Folder:
         """The object in a JSON file that a complete stage must have.
 
         Raises:
-            ConfigError: the file is missing, or see ``read_object``.
+            ConfigError: the file is missing, or wrong as in ``read_object``.
         """
         remedy = self._remedy(*parts)
         value = self.read_object(*parts, remedy=remedy)

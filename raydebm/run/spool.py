@@ -1,4 +1,4 @@
-"""Tables on their way to workers, in Parquet files of the run: Ray only carries their addresses."""
+"""Tables for workers, in Parquet files of the run. Ray carries only their addresses."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def slice_rows(total: int, *, at_least: int) -> int:
 
 
 class Spool:
-    """A folder of numbered tables, its slices. Exists until ``close``."""
+    """A folder of numbered tables, its slices, until ``close``."""
 
     def __init__(self, folder: Folder, *parts: str) -> None:
         """Make an empty spool at a path of the run's folder, and remove what an earlier process left there."""

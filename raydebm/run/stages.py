@@ -40,7 +40,7 @@ class Stage:
 
     @property
     def chain(self) -> "tuple[Stage, ...]":
-        """The stages that this one depends on, in order, and this one."""
+        """The stages that this one depends on, in order, then this one."""
         return tuple(dict.fromkeys((*(stage for before in self.inputs for stage in before.chain), self)))
 
 
@@ -90,7 +90,7 @@ _SCORER = Stage(
 )
 _ENERGIES = Stage(name="energies", upstream=_SCORER, writes=("energies.parquet",))
 _SCORES = Stage(name="scores", upstream=_PAIRS, writes=("<name>.parquet",))
-"""Scores of the baselines that are evidence, which fingerprints take from the recipe."""
+"""Scores of the evidence baselines. ``fingerprints`` adds their settings, which are in no section of this stage."""
 _CALIBRATION = Stage(
     name="calibration",
     upstream=_ENERGIES,
@@ -100,7 +100,7 @@ _CALIBRATION = Stage(
 )
 _PASSES = Stage(name="passes", upstream=_CALIBRATION, writes=("regenerated/test-<n>/",))
 _BASELINES = Stage(name="baselines", upstream=_PAIRS, sections=("baselines",), writes=("scores/<name>.parquet",))
-"""Scores of the other baselines, apart so that a change of one makes neither calibration nor guarantee stale."""
+"""Scores of the other baselines: a separate stage, so that a change of one does not make calibration stale."""
 _EVALUATION = Stage(
     name="evaluation",
     upstream=_PASSES,

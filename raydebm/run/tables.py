@@ -49,7 +49,7 @@ class EnergyRow:
         return replace(self, members=tuple(members))
 
     def spread_over(self, selected: Sequence[bool]) -> "EnergyRow":
-        """Give the energies of the selected members their places among all. An empty ``selected`` means all."""
+        """Move the energies of the selected members to their places among all. An empty ``selected`` means all."""
         if self.members is None or not selected:
             return self
         remaining = iter(self.members)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def model_card(record: "EnsembleRecord", adapters: Sequence["AdapterRecord"]) -> str:
-    """Information for a user who finds the folder."""
+    """The model card of an ensemble, for a user who finds its folder."""
     return "\n".join(
         [
             "# Energy scorer",

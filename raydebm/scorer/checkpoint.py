@@ -56,7 +56,7 @@ class StoredAdapter:
 
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
-"""Error number of the system, which safetensors passes on only in its message."""
+"""The operating system's error number, which safetensors reports only in its message."""
 RecordType = TypeVar("RecordType", bound=Record)
 
 
@@ -112,7 +112,7 @@ def write_ensemble(folder: Path, adapters: Mapping[str, Path], meta: Mapping[str
         meta: JSON values for ensemble.json and the model card, such as the run's name and its recipe.
 
     Raises:
-        CheckpointError: an adapter is corrupt, or adapters differ in data or backbone; the message names both.
+        CheckpointError: an adapter is corrupt, or two adapters differ in a shared field, such as the backbone.
     """
     if not adapters:
         raise CheckpointError(f"{folder}: an ensemble needs at least one adapter")
@@ -148,7 +148,7 @@ def checkpoint_folder(name: str | Path) -> Path:
     """Local folder of a checkpoint: the folder itself, or a copy of the hub's ``user/repo`` or ``user/repo@revision``.
 
     Raises:
-        CheckpointError: there is no such folder, and the hub has no such repository or cannot be reached.
+        CheckpointError: no folder has this name, and the hub has no such repository or cannot be reached.
     """
     folder = Path(name)
     if folder.exists() or not _HUB_NAME.fullmatch(str(name)):

@@ -13,7 +13,7 @@ class Record(BaseModel):
 
 
 class EpochMetrics(Record):
-    """Metrics of one epoch of one adapter. Losses are in nats; with bradley_terry, guessing has ln 2 = 0.693."""
+    """Metrics of one epoch of one adapter. Losses are in nats; guessing gives ln 2 = 0.693."""
 
     epoch: int
     """Number of the epoch, from 1."""
@@ -28,7 +28,7 @@ class EpochMetrics(Record):
 
 
 class ReadingRecord(Record):
-    """Form in which a scorer reads texts: the frozen backbone, the maximum length, and the parts of a text."""
+    """The backbone, the training data and the reading of texts, recorded by every part of an ensemble."""
 
     backbone: str
     """Name of the backbone, as in the recipe."""
@@ -39,7 +39,7 @@ class ReadingRecord(Record):
     max_length: int
     """Maximum input in tokens."""
     pooling: Pooling = "cls"
-    """Encoder states that the heads use."""
+    """Pooling of the token states that the heads read."""
     data_fingerprint: str
     reasoning: Reasoning = "answer"
     """Whether the training texts include the thinking before the answer."""

@@ -4,7 +4,7 @@ In:   a checkpoint folder; (problem, candidate) texts.
 Out:  energies in the checkpoint's order of adapters, with the numbers of tokens read and cut.
 Independent of: tasks, constraints, thresholds, Ray.
 
-A text is tokenized once for all adapters, and blocks that no adapter changes run once.
+A text is tokenized once for all adapters, and blocks below the lowest adapted one run once.
 
 Shapes: K adapters, M of them selected, N texts, B texts of a micro-batch, D hidden size.
 """
@@ -46,7 +46,7 @@ class EnergyEngine(Protocol):
 
 
 class MergedEngine:
-    """One copy of the encoder's structure per adapter with the adapter merged in.
+    """One copy of the encoder's structure per adapter, with the adapter merged in.
 
     Only adapted matrices are copied; embeddings, norms and the rest are the backbone's own. Texts run in micro-batches
     of similar length. Blocks below the lowest adapted one run once for all adapters, and a decoder reads a prefix that
@@ -64,8 +64,8 @@ class MergedEngine:
         """Merge the adapters into copies of a backbone.
 
         Args:
-            packed: whether an encoder reads texts one after another in a row, without padding, where it can
-                (``model.packing``). None is ``PACKED`` on a GPU, and padded texts on a CPU.
+            packed: whether an encoder that supports it reads texts concatenated into rows, without padding (see
+                ``model.packing``). Default: ``PACKED`` on a GPU; padded texts on a CPU.
         """
         self._device = backbone.device
         self._pad_id = int(backbone.tokenizer.pad_token_id)
@@ -176,7 +176,7 @@ def backbone_for(
         weights: result of ``backbone.frozen_weights``, mapped instead of reading the files.
         device: see ``load_backbone``.
         dtype: see ``load_backbone``.
-        loaded: backbones in memory, reused if name, weights and type match.
+        loaded: backbones in memory, reused if name, weights and dtype match.
 
     Raises:
         CheckpointError: the backbone cannot be read, or the weights do not fit it.
@@ -232,7 +232,7 @@ def text_encoder(record: EnsembleRecord, backbone: Backbone) -> TextEncoder:
 
 
 class EnsembleScorer:
-    """Energies of texts. Calls are serialised."""
+    """Scorer of texts. Thread-safe: calls run one at a time."""
 
     def __init__(self, *, record: EnsembleRecord, encoder: TextEncoder, engine: EnergyEngine) -> None:
         self.record = record
@@ -246,7 +246,7 @@ class EnsembleScorer:
     ) -> "EnsembleScorer":
         """Read a checkpoint folder and its backbone.
 
-        On a CPU, torch is given the CPUs that are free (``cpus.free_cpus``), unless ``OMP_NUM_THREADS`` is set.
+        On a CPU, torch uses the free CPUs (``cpus.free_cpus``), unless ``OMP_NUM_THREADS`` is set.
 
         Args:
             folder: folder with ensemble.json, or the name of a repository on the hub, ``user/repo`` or
@@ -300,7 +300,7 @@ class EnsembleScorer:
         return other
 
     def score(self, texts: Sequence[tuple[str, str]]) -> list[TextEnergies]:
-        """Energies of (problem, candidate) texts, in order. Empty for no texts.
+        """Energies of (problem, candidate) texts, in order.
 
         Raises:
             ScoringError: an energy is NaN or infinite. The message names the input and the adapter.

@@ -1,6 +1,6 @@
 """Training pairs, splits of the problems, and each adapter's bag of problems (paper section 3.2).
 
-Everything follows from ids and a seed, so the order of problems and candidates does not matter.
+All choices depend on ids and a seed alone, so the order of problems and candidates does not matter.
 """
 
 import math
@@ -33,7 +33,7 @@ class TrainingGroup:
 
 
 def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str, int]:
-    """Deal problems into folds: the fold, from 0, of each problem id.
+    """Deal problems into folds. Returns the number of the fold, from 0, by problem id.
 
     Problems whose texts differ only in case and whitespace share a fold. Groups are dealt by size, the largest first,
     each to the smallest fold so far; with distinct texts, fold sizes differ by at most one.
@@ -41,7 +41,7 @@ def deal_folds(prompts: Mapping[str, str], *, count: int, seed: int) -> dict[str
     Args:
         prompts: text of each problem, by problem id.
         count: number of folds.
-        seed: seed of the order within equal sizes.
+        seed: seed of the order among groups of equal size.
 
     Raises:
         ConfigError: fewer than two folds, or more folds than distinct texts.

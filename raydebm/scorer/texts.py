@@ -1,4 +1,4 @@
-"""Score texts, several requests in one pass of the ensemble. A bad text does not affect the others.
+"""Score the texts of several requests in one pass of the ensemble. A bad text does not affect the others.
 
 Used by the service and the batch stages. Independent of: Ray, torch, files.
 """
@@ -36,7 +36,7 @@ class TextEnergies:
 
 
 class TextScorer(Protocol):
-    """Protocol of ``ensemble.EnsembleScorer``."""
+    """Interface of ``ensemble.EnsembleScorer``, without torch."""
 
     def score(self, texts: Sequence[tuple[str, str]]) -> Sequence[TextEnergies]:
         """Energies of texts. Raises ScoringError if any energy is not finite."""
@@ -46,9 +46,9 @@ class TextScorer(Protocol):
 def scores_or_errors(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[TextEnergies | ScoringError]:
     """Score each text, in order. A text that cannot be scored gets its error instead.
 
-    If a batch fails, its halves are tried, down to the text at fault: this takes few extra passes, and the others keep
-    their energies. A ValueError or TypeError also counts as a text's fault, because tokenizers raise them for
-    unreadable texts; it is logged with its traceback in case of a bug. Any other error, such as a lost device, is
+    If a batch fails, its halves are tried, down to the text at fault: this takes few extra passes, and the other texts
+    keep their energies. A ValueError or TypeError counts as the text's fault, because tokenizers raise them for
+    unreadable texts; it is logged with its traceback in case it is a bug. Any other error, such as a lost device, is
     raised.
     """
     if not texts:
@@ -101,7 +101,7 @@ def rank_correlation(
 
 
 def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[EnergyRow]:
-    """Rows without ids. A text that could not be scored has its error in its row."""
+    """Score texts, as rows with empty ids. The row of a text that could not be scored has its error."""
     return [
         EnergyRow(candidate_id="", members=None, error=str(one))
         if isinstance(one, ScoringError)

@@ -1,4 +1,4 @@
-"""Measures the embedded generators on puzzles they were not trained on, and writes the figures into the model card.
+"""Measure the embedded generators on puzzles that they were not trained on, and write the figures into the model card.
 
     python tools/embedded/accuracy.py
 
@@ -39,7 +39,7 @@ SEED = 4099
 CARD_MARKS = ("<!-- accuracy: written by tools/embedded/accuracy.py -->", "<!-- end of accuracy -->")
 
 Answers = list[list[Assignment | None]]
-"""By puzzle, then sample; None where the text had no answer."""
+"""Answers by puzzle, then sample; None if the text has no answer."""
 
 
 def _interval(shares: Sequence[float], *, rounds: int = 1000) -> tuple[float, float]:
@@ -50,7 +50,7 @@ def _interval(shares: Sequence[float], *, rounds: int = 1000) -> tuple[float, fl
 
 
 def figure(shares: Sequence[float]) -> dict[str, Any]:
-    """Mean over problems with its interval, as the model card has it."""
+    """Mean over problems with its interval, as stored in accuracy.json."""
     low, high = _interval(shares)
     return {
         "mean": round(sum(shares) / len(shares), 3),
@@ -65,7 +65,7 @@ def _share_right(answers: Sequence[Assignment | None], solution: Assignment) -> 
 
 
 class MeasuredModel:
-    """One loaded generator and the processor time it took, which other work on the machine does not change."""
+    """One loaded generator with the processor time of its sampling, which other work on the machine hardly affects."""
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -75,7 +75,7 @@ class MeasuredModel:
         self.num_tokens = 0
 
     def answers(self, puzzles: Sequence[Puzzle], chats: Sequence[Sequence[Message]], *, seed: int) -> Answers:
-        """Samples of every puzzle as answers, in the order of the puzzles."""
+        """Sample answers to every puzzle, in the order of the puzzles."""
         rows = [(place, chat) for place, chat in enumerate(chats) for _ in range(NUM_SAMPLES)]
         answers: Answers = [[] for _ in puzzles]
         for start in range(0, len(rows), BATCH):
@@ -140,7 +140,7 @@ def _feedback_chat(puzzle: Puzzle, wrong: Assignment) -> list[Message]:
 
 
 def _measure_all(folder: Path, *, num_problems: int) -> dict[str, Any]:
-    """All generators on all sizes; and, a size, the mean and the oracle over everybody's first-pass samples."""
+    """Measure all generators on all sizes, and per size the mean and the oracle over the first passes of all four."""
     report: dict[str, Any] = {"seed": SEED, "num_samples": NUM_SAMPLES, "generators": {}, "pool": {}}
     for size in SIZES:
         puzzles = [make_puzzle(size, part="test", seed=SEED, index=index) for index in range(num_problems)]
@@ -164,8 +164,8 @@ def tables(report: dict[str, Any]) -> str:
     num_problems = report["pool"][sizes[0]]["oracle"]["num_problems"]
     head = f"| | {' | '.join(f'{size} people' for size in sizes)} |\n|---|{'---|' * len(sizes)}"
     lines = [
-        f"Share of right answers in percent, with 95 % intervals by bootstrap over problems; {num_problems} problems a "
-        f"size (seed {report['seed']}), {report['num_samples']} samples each at temperature 0.7, top-p 0.95.",
+        f"Share of right answers in percent, with 95 % intervals by bootstrap over problems; {num_problems} problems "
+        f"per size (seed {report['seed']}), {report['num_samples']} samples each at temperature 0.7, top-p 0.95.",
         "",
         "First pass:",
         "",
@@ -186,11 +186,11 @@ def tables(report: dict[str, Any]) -> str:
     for name, by_size in report["generators"].items():
         cells = [_cell_pair(by_size[size]) for size in sizes]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", "Texts with an answer, in percent; mean tokens a text:", "", head]
+    lines += ["", "Texts with an answer, in percent; mean tokens per text:", "", head]
     for name, by_size in report["generators"].items():
         cells = [f"{100 * by_size[size]['parsed']:.0f}; {by_size[size]['tokens_per_text']}" for size in sizes]
         lines.append(f"| {name} | {' | '.join(cells)} |")
-    lines += ["", f"Texts drawn in one second of one core, in batches of {BATCH}:", "", head]
+    lines += ["", f"Texts sampled in one second of one core, in batches of {BATCH}:", "", head]
     lines += [
         f"| {name} | {' | '.join(str(by_size[size]['texts_per_core_s']) for size in sizes)} |"
         for name, by_size in report["generators"].items()
@@ -203,7 +203,7 @@ def _cell(value: dict[str, Any]) -> str:
 
 
 def _cell_pair(figures: dict[str, Any]) -> str:
-    """An interval over fewer than five problems would say nothing."""
+    """Both passes on the same problems. With fewer than five, an interval would say nothing."""
     if figures.get("pass_2", {}).get("num_problems", 0) < 5:
         return "too few"
     before = 100 * figures["pass_1_same_problems"]["mean"]
@@ -222,7 +222,7 @@ def main() -> None:
     home = Path(embedded.__file__).parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, default=home / "models", help="folder of model folders")
-    parser.add_argument("--problems", type=int, default=60, help="problems a size")
+    parser.add_argument("--problems", type=int, default=60, help="problems per size")
     parser.add_argument("--card", type=Path, default=home / "MODEL_CARD.md")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")

@@ -26,23 +26,22 @@ SECOND_PASS_SHARE = 0.22
 QUALITY_FEEDBACK = (
     "Your answer may be wrong. Check each step again, then give your final answer in the same output format."
 )
-"""What triage says to a first answer that breaks no rule, word for word; triage stands above this package, so a test
-compares them."""
+"""Triage's feedback on a first answer that breaks no rule (``decision.feedback.QUALITY_FEEDBACK``)."""
 
 IGNORED = -100
-"""The label of tokens that are not learned, as PyTorch's cross-entropy ignores it."""
+"""Label of tokens that are not learned: the one that PyTorch's cross-entropy ignores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Token ids and, shifted by nothing, the label of each."""
+    """Token ids and the label of each, not shifted."""
 
     ids: list[int]
     labels: list[int]
 
 
 def draw_conversation(rng: random.Random, puzzle: Puzzle, style: Style) -> Pieces:
-    """The first pass, or with some probability the second after a wrong (rarely a right) answer."""
+    """A first pass or, with probability ``SECOND_PASS_SHARE``, a second pass after a wrong (rarely a right) answer."""
     pieces = skipped("<|user|>", puzzle.quiz, "<|assistant|>")
     refuted: Assignment | None = None
     if rng.random() < SECOND_PASS_SHARE:
@@ -55,7 +54,7 @@ def draw_conversation(rng: random.Random, puzzle: Puzzle, style: Style) -> Piece
 
 
 def _first_answer(rng: random.Random, puzzle: Puzzle) -> tuple[Assignment, str]:
-    """What was answered in the first pass and what the checks said to it."""
+    """An answer of the first pass, and the feedback of the checks on it."""
     if rng.random() < 0.1:
         return puzzle.solution, QUALITY_FEEDBACK
     answer = puzzle.solution
@@ -72,7 +71,7 @@ def constraint_feedback(puzzle: Puzzle, answer: Assignment) -> str:
 
 
 def encode(tokenizer: Tokenizer, pieces: Sequence[Piece]) -> Encoded:
-    """Tokenise the whole text at once and give every token the label of the piece it begins in."""
+    """Tokenise the whole text at once, and give every token the label of the piece in which it begins."""
     encoding = tokenizer.encode("".join(piece.text for piece in pieces), add_special_tokens=False)
     labels: list[int] = []
     remaining = iter(piece for piece in pieces if piece.text)

@@ -1,4 +1,4 @@
-"""Makes the finished run that ships with the package, from a run of the demo's recipe.
+"""Make the finished run that ships with the package, from a run of the demo's recipe.
 
     raydebm run --config raydebm/cli/starter/recipe.yaml run_dir=runs/packaged
     python tools/embedded/demo_run.py runs/packaged
@@ -26,7 +26,7 @@ NUM_PROBLEMS = 20
 FILES = (
     *(f"scorer/{pattern}" for pattern in (*SCORER_FILES, CARD_FILE)),
     "calibration/policy.json",
-    f"energies/{MANIFEST}",  # has the type in which the service must score
+    f"energies/{MANIFEST}",  # has the dtype in which the service must score
 )  # fmt: skip
 
 
@@ -42,12 +42,12 @@ def pack(made: Path, target: Path = DEMO_RUN_FOLDER) -> int:
 
     Raises:
         ConfigError: the run is of another recipe.
-        PoolError: a stage is missing, or of other settings.
+        PoolError: a stage is missing, or was made with other settings.
     """
     run, packaged = RunDir(str(made)), RunDir(str(target))
     recipe = load_recipe(RECIPE)
     if run.recipe().model_copy(update={"run_dir": recipe.run_dir}) != recipe:
-        raise ConfigError(f"{made} is a run of another recipe than {RECIPE}; run that one")
+        raise ConfigError(f"{made} is a run of another recipe; run {RECIPE}")
     if reason := why_not_current("calibration", run.recipe(), run):
         raise PoolError(f"{made}: {reason}")
     for old in target.iterdir():

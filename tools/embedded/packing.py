@@ -1,4 +1,4 @@
-"""Puts sequences of different lengths side by side into rows of one length, so that no step computes padding."""
+"""Packing of sequences of different lengths into rows of one length, so that steps compute little padding."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,33 +8,34 @@ import torch
 from conversations import IGNORED, Encoded
 
 PATIENCE = 6
-"""Sequences that may find no room before a batch counts as full."""
+"""Number of sequences without room after which a batch is full."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedBatch:
-    """Rows of whole sequences; shapes ``(rows, width)`` and, for the mask, ``(rows, 1, width, width)``."""
+    """Rows of whole sequences, shape ``(rows, width)``; ``same_sequence`` has shape ``(rows, 1, width, width)``."""
 
     ids: torch.Tensor
     labels: torch.Tensor
     positions: torch.Tensor
-    """Restart at 0 with every sequence."""
+    """Positions, which restart at 0 with every sequence."""
     same_sequence: torch.Tensor
     """True where two positions belong to one sequence."""
 
     @property
     def causal_mask(self) -> torch.Tensor:
-        """(rows, width, width): which earlier tokens of its own text a token may see."""
+        """True where a token sees another: itself and earlier ones of its sequence; shape (rows, 1, width, width)."""
         width = self.ids.shape[1]
         return self.same_sequence & torch.ones(width, width, dtype=torch.bool).tril()
 
 
 def pack(draw: Callable[[], Encoded], waiting: list[Encoded], *, rows: int, width: int, pad_id: int) -> PackedBatch:
-    """Draw sequences into the first row that has room, until ``PATIENCE`` found none.
+    """Put sequences into the first row with room, until ``PATIENCE`` of them have found no room.
 
     Args:
-        waiting: sequences that found no room the last time; they go first, so that long ones are not lost. Changed in
-            place.
+        draw: returns a new sequence.
+        waiting: sequences that had no room in the last batch. They come first, so that long ones are not lost. Changed
+            in place.
     """
     places: list[tuple[int, int, Encoded]] = []
     used = [0] * rows

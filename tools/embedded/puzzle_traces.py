@@ -1,8 +1,8 @@
-"""What the embedded generators learn to write: guess, check, revise, answer, in four styles.
+"""Texts that the embedded generators learn to write: guess, check, revise and answer, in four styles.
 
-A trace is a list of pieces. A piece is learned as it stands, or skipped, or learned as another text: where a wrong
-guess first leaves the solution, the label is what the solution has there. So the generators learn to guess right, not
-to guess wrong, while they learn to check any guess.
+A trace is a list of pieces. A piece is learned unchanged, skipped, or learned as another text: where a wrong guess
+first differs from the solution, the label is the solution's text. So the generators learn to guess right, not to guess
+wrong, while they learn to check any guess.
 """
 
 import json
@@ -19,7 +19,7 @@ _JOINTS = {"and": " and ", "or": " or ", "<=>": " if and only if "}
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A stretch of text and what to learn at its place: itself, another text of one token, or nothing (None)."""
+    """A part of a text, and the text to learn in its place: itself, another text of one token, or None for nothing."""
 
     text: str
     label: str | None
@@ -30,24 +30,24 @@ Pieces = list[Piece]
 
 @dataclass(frozen=True, slots=True)
 class TracePlan:
-    """What one trace does: wrong guesses in turn, then the right one, or a last unchecked guess."""
+    """Plan of one trace: wrong guesses in turn, then the right one, or an unchecked answer."""
 
     wrong: tuple[Assignment, ...]
     gives_up: bool = False
 
     def guesses(self, puzzle: Puzzle) -> tuple[Assignment, ...]:
-        """Every guess that is written out and checked."""
+        """Guesses that are written and checked."""
         return self.wrong if self.gives_up else (*self.wrong, puzzle.solution)
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A generator's way of writing, and how long it keeps trying."""
+    """A generator's style of writing, and its limit on guesses."""
 
     name: str
     write: Callable[[Puzzle, TracePlan, random.Random], Pieces]
     max_wrong: tuple[int, ...]
-    """Most wrong guesses by number of people, from 2 to 8."""
+    """Maximum number of wrong guesses, by number of people from 2 to 8."""
 
 
 def text_of(pieces: Sequence[Piece]) -> str:
@@ -56,7 +56,7 @@ def text_of(pieces: Sequence[Piece]) -> str:
 
 
 def learned(*texts: str) -> Pieces:
-    """Pieces on which the loss is taken."""
+    """Pieces that are learned."""
     return [Piece(text, text) for text in texts]
 
 
@@ -66,12 +66,12 @@ def skipped(*texts: str) -> Pieces:
 
 
 def answer_json(puzzle: Puzzle, knights: Assignment) -> str:
-    """The answer as the task renders it."""
+    """The answer in the JSON form that the task parses."""
     return json.dumps({name: _role(knight) for name, knight in zip(puzzle.names, knights, strict=True)})
 
 
 def draw_plan(rng: random.Random, puzzle: Puzzle, style: Style, *, refuted: Assignment | None = None) -> TracePlan:
-    """Draw wrong guesses, each in accord with the statements that the guesses before it broke.
+    """Sample wrong guesses. Each prefers to satisfy the statements that earlier guesses broke.
 
     Args:
         refuted: an answer known to be wrong before the trace begins (the second pass).
@@ -90,7 +90,7 @@ def draw_plan(rng: random.Random, puzzle: Puzzle, style: Style, *, refuted: Assi
 
 
 def _wrong_guess(rng: random.Random, puzzle: Puzzle, seen: Sequence[Assignment]) -> Assignment | None:
-    """A wrong assignment that was not tried; rather one that satisfies the statements first broken by those tried."""
+    """A new wrong assignment, preferably one that satisfies the first statement broken by each guess in ``seen``."""
     num_people = len(puzzle.names)
     lessons = {broken_statements(puzzle.statements, guess)[0] for guess in seen}
     best: tuple[int, Assignment] | None = None
@@ -112,7 +112,7 @@ def _wrong_guess(rng: random.Random, puzzle: Puzzle, seen: Sequence[Assignment])
 def guess_pieces(
     puzzle: Puzzle, guess: Assignment, *, role_text: Callable[[bool], str], between: str, with_names: bool = True
 ) -> Pieces:
-    """Everyone's role in turn; a wrong guess is labelled by the solution up to where it first leaves it."""
+    """Everyone's role in turn. The labels are the solution's roles, up to the first role that differs."""
     pieces: Pieces = []
     on_the_way = True
     for person, knight in enumerate(guess):
@@ -130,10 +130,10 @@ def _claim_pieces(
     role_text: Callable[[bool], str] | None = None,
     mark: Callable[[bool], str] | None = None,
 ) -> Pieces:
-    """The claim, every name followed by its role under the guess and every atom by its truth, where wanted.
+    """The claim, with each name's role under the guess and each atom's truth, if wanted.
 
-    The role stands right behind the name, as in the guess itself: copying it from there is the simplest thing that a
-    small transformer learns, and the truth of the atom then needs its two neighbours only.
+    The role directly follows the name, as in the guess: copying it from there is easy to learn for a small transformer,
+    and the truth of the atom then depends only on its two neighbours.
     """
 
     def atom(part: Statement) -> Pieces:
@@ -164,13 +164,13 @@ def _answer_pieces(puzzle: Puzzle, knights: Assignment) -> Pieces:
 
 
 def _checked(puzzle: Puzzle, guess: Assignment) -> range:
-    """Persons in order, up to and including the first whose statement the guess breaks."""
+    """Indices of the people to check, up to and including the first whose statement the guess breaks."""
     broken = broken_statements(puzzle.statements, guess)
     return range(broken[0] + 1 if broken else len(guess))
 
 
 def _write_ada(puzzle: Puzzle, plan: TracePlan, rng: random.Random) -> Pieces:
-    """Prose; every guess is checked statement by statement."""
+    """Prose. Every guess is checked statement by statement."""
     pieces: Pieces = []
     for guess in plan.guesses(puzzle):
         pieces += learned("Try: ")
@@ -187,7 +187,7 @@ def _write_ada(puzzle: Puzzle, plan: TracePlan, rng: random.Random) -> Pieces:
 
 
 def _write_bo(puzzle: Puzzle, plan: TracePlan, rng: random.Random) -> Pieces:
-    """A bullet list; some statements that agree with the guess are not looked at."""
+    """A bullet list. Some statements that agree with the guess are not checked."""
     pieces: Pieces = []
     for guess in plan.guesses(puzzle):
         pieces += learned("- Suppose ")
@@ -209,7 +209,7 @@ def _write_bo(puzzle: Puzzle, plan: TracePlan, rng: random.Random) -> Pieces:
 
 
 def _write_cy(puzzle: Puzzle, plan: TracePlan, rng: random.Random) -> Pieces:
-    """A table, one guess a row; the checks are done in the head, only the first misfit is named."""
+    """A table with one guess per row. Checks are not written; only the first misfit is named."""
     pieces: Pieces = []
     for person, name in enumerate(puzzle.names):
         pieces += learned(*([" | "] if person else []), name)
@@ -224,7 +224,7 @@ def _write_cy(puzzle: Puzzle, plan: TracePlan, rng: random.Random) -> Pieces:
 
 
 def _write_dee(puzzle: Puzzle, plan: TracePlan, rng: random.Random) -> Pieces:
-    """Prose; one guess a person, nothing is checked."""
+    """Prose. One guess per person, without checks."""
     pieces: Pieces = []
     for name, statement, knight in zip(puzzle.names, puzzle.statements, puzzle.solution, strict=True):
         claim = _claim_pieces(puzzle, statement, puzzle.solution)

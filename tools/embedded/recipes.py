@@ -7,7 +7,7 @@ ENCODER = "encoder-mini"
 
 @dataclass(frozen=True, slots=True)
 class GeneratorRecipe:
-    """One causal model of Llama architecture."""
+    """One causal model of Llama's architecture."""
 
     hidden_size: int
     num_layers: int
@@ -28,7 +28,7 @@ GENERATORS: dict[str, GeneratorRecipe] = {
 
 @dataclass(frozen=True, slots=True)
 class EncoderRecipe:
-    """The encoder, of ModernBERT architecture, so that its adapters attach to the same names as on ModernBERT-base."""
+    """The encoder. It has ModernBERT's architecture, so that adapters find the same names as in ModernBERT-base."""
 
     hidden_size: int = 128
     num_layers: int = 4

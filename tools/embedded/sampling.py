@@ -1,4 +1,4 @@
-"""Draws completions from an embedded generator, to measure it."""
+"""Sampling of completions from an embedded generator, to measure it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def sample_texts(
     temperature: float = 0.7,
     top_p: float = 0.95,
 ) -> list[str]:
-    """One completion a chat, drawn in one batch; the seed is the batch's.
+    """Sample one completion per chat, in one batch with one seed.
 
     Args:
         model: a causal model of ``transformers``, in evaluation mode.

@@ -1,7 +1,7 @@
-"""Builds the one tokenizer that all embedded models share.
+"""Build the tokenizer that all embedded models share.
 
-Byte-level BPE, so any text can be encoded, with the puzzles' names and phrases as whole tokens, so a puzzle of three
-people takes about 45 tokens. Connecting phrases carry their spaces; a name is the same token everywhere.
+It is a byte-level BPE, so that any text can be encoded, with the puzzles' names and phrases as whole tokens: a puzzle
+of three people takes about 45 tokens. Phrases include their spaces; a name is the same token everywhere.
 
 The order of the vocabulary is part of the trained weights: after a change, every model must be trained again.
 """
@@ -18,7 +18,7 @@ from raydebm.tasks.knights_knaves.wording import NAMES
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|user|>", "<|assistant|>", "<|end|>")
 NUM_MERGED = 768
-"""Vocabulary of the byte-level part, made from the language reference that comes with Python."""
+"""Vocabulary size of the byte-level part, which is trained on Python's own language reference."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -27,7 +27,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-"""System messages are left out: these models know one task only."""
+"""Omits system messages, because these models know one task only."""
 
 _PUZZLE = (
     "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
@@ -77,7 +77,7 @@ def token_id(tokenizer: Tokenizer, token: str) -> int:
     """The id of a token that the vocabulary must have.
 
     Raises:
-        KeyError: it has not.
+        KeyError: the vocabulary does not have the token.
     """
     number = tokenizer.token_to_id(token)
     if number is None:
@@ -90,7 +90,7 @@ def _wrapped(**settings: Any) -> PreTrainedTokenizerFast:
 
 
 def for_generators(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """The tokenizer for chats: padded on the left, with the chat template."""
+    """The tokenizer for chats, with left padding and the chat template."""
     wrapped = _wrapped(
         tokenizer_object=tokenizer,
         pad_token="[PAD]",
@@ -103,7 +103,7 @@ def for_generators(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 
 
 def for_encoder(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """The same vocabulary with ``[CLS] problem [SEP] candidate [SEP]`` around."""
+    """The same vocabulary, with texts of the form ``[CLS] problem [SEP] candidate [SEP]``."""
     own = Tokenizer.from_str(tokenizer.to_str())
     own.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",

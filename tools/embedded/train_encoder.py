@@ -1,10 +1,10 @@
-"""Pretrains the embedded encoder on puzzles with right and wrong solutions.
+"""Pretrain the embedded encoder on puzzles with right and wrong solutions.
 
     python tools/embedded/train_encoder.py --out runs/models --start runs/models/kk-ada
 
-The text is what the scorer will read: ``[CLS] puzzle [SEP] solution [SEP]``. Two objectives, as in BERT: predict masked
-tokens, and tell from ``[CLS]`` whether the solution belongs to the puzzle or was written for statements that were
-misread. The prediction heads are thrown away; energies are left to the adapters.
+Texts have the scorer's form, ``[CLS] puzzle [SEP] solution [SEP]``. The two objectives, as in BERT, are to predict
+masked tokens, and to decide from ``[CLS]`` whether the solution belongs to the puzzle or was written for misread
+statements. The prediction heads are discarded; adapters learn the energies.
 """
 
 import argparse
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 MISREAD_SHARE = 0.5
 CLS_WEIGHT = 0.5
 VERDICTS = {False: -200, True: -201}
-"""Labels at ``[CLS]``; below every token id and the ignored label."""
+"""Labels at ``[CLS]``, less than every token id and the ignored label."""
 SIZES = {2: 0.2, 3: 0.4, 4: 0.3, 5: 0.06, 6: 0.04}
 ROWS, WIDTH = 10, 320
 
@@ -60,7 +60,7 @@ def _new_encoder(recipe: EncoderRecipe, tokenizer: Tokenizer) -> ModernBertForMa
         "sep_token_id": end,
         # Texts are short; a window of 128 tokens would hide the puzzle from the answer.
         "global_attn_every_n_layers": 1,
-        # As in the generators, whose weights it begins with.
+        # As in the generator whose weights initialise the encoder.
         "hidden_activation": "silu",
         "rope_parameters": {
             "full_attention": {"rope_type": "default", "rope_theta": 10_000.0},
@@ -72,10 +72,10 @@ def _new_encoder(recipe: EncoderRecipe, tokenizer: Tokenizer) -> ModernBertForMa
 
 
 def _transplant(model: ModernBertForMaskedLM, generator: LlamaForCausalLM) -> None:
-    """Begin with a generator's embeddings and first layers, which can already look names up and copy.
+    """Initialise with a generator's embeddings and first layers, which can already look up and copy names.
 
-    The architectures agree but for the norms (ModernBERT's subtract the mean) and the input: ModernBERT normalises the
-    embeddings themselves, so their typical length moves into that norm and the first attention's norm into its weights.
+    The architectures differ in the norms (ModernBERT's subtract the mean) and the input: ModernBERT normalises the
+    embeddings, so their typical length moves into that norm, and the first attention's norm into its weights.
     """
     source, target = generator.model.state_dict(), model.model.state_dict()
     embeddings = source["embed_tokens.weight"]
@@ -101,7 +101,7 @@ def _transplant(model: ModernBertForMaskedLM, generator: LlamaForCausalLM) -> No
 
 
 def _misread(rng: random.Random, puzzle: Puzzle) -> Puzzle:
-    """The same text with a wrong solution, and with statements that fit it: an atom or the operator was misread."""
+    """The puzzle's text with a wrong solution, and statements that fit it because an atom or operator was misread."""
     wrong = puzzle.solution
     while wrong == puzzle.solution:
         flips = rng.choice((1, 1, 2, len(wrong)))
@@ -130,7 +130,7 @@ def _other_atom(atom: Statement) -> Statement:
 
 
 def _draw_text(rng: random.Random, tokenizer: Tokenizer) -> tuple[list[int], bool]:
-    """Token ids of one puzzle with one solution, and whether the solution is for a misread puzzle."""
+    """Token ids of a puzzle with a solution, and whether the solution was written for misread statements."""
     (size,) = rng.choices(list(SIZES), weights=list(SIZES.values()))
     puzzle = draw_puzzle(rng, size, part="build")
     style = rng.choice(list(STYLES.values()))
@@ -142,7 +142,7 @@ def _draw_text(rng: random.Random, tokenizer: Tokenizer) -> tuple[list[int], boo
 
 
 def _masked(rng: random.Random, ids: list[int], mask_id: int, share: float) -> Encoded:
-    """A share of the tokens is replaced by ``[MASK]`` and becomes the label; the first and last token stay."""
+    """Replace a share of the tokens by ``[MASK]``, with the tokens as labels. The first and last token stay."""
     labels = [
         token if 0 < place < len(ids) - 1 and rng.random() < share else IGNORED for place, token in enumerate(ids)
     ]
@@ -153,7 +153,7 @@ def _train(folder: Path, recipe: EncoderRecipe, *, start: Path, minutes: float, 
     """Train the encoder and save it to ``folder``, without the prediction heads.
 
     Args:
-        start: folder of the generator whose first layers it begins with.
+        start: folder of the generator whose first layers initialise the encoder.
     """
     wrapped = for_encoder(build_tokenizer())
     wrapped.save_pretrained(folder)
@@ -189,7 +189,7 @@ def _train(folder: Path, recipe: EncoderRecipe, *, start: Path, minutes: float, 
 
 
 def _batches(tokenizer: Tokenizer, recipe: EncoderRecipe) -> Callable[[], PackedBatch]:
-    """Batches whose label at ``[CLS]`` is the verdict: -200 for a solution that belongs, -201 for a misread puzzle."""
+    """A source of batches whose labels at ``[CLS]`` are ``VERDICTS``, by whether the puzzle was misread."""
     rng = random.Random(seed_for("embedded", ENCODER, recipe.seed))
     mask_id, pad_id = token_id(tokenizer, "[MASK]"), token_id(tokenizer, "[PAD]")
     waiting: list[Encoded] = []
@@ -203,7 +203,7 @@ def _batches(tokenizer: Tokenizer, recipe: EncoderRecipe) -> Callable[[], Packed
 
 
 def _step(model: Any, body: Any, verdict: torch.nn.Module, batch: PackedBatch) -> tuple[float, float, float]:
-    """Add the gradients of both objectives; returns both losses and the share of right verdicts."""
+    """Add the gradients of both objectives. Returns both losses and the share of right verdicts."""
     with torch.autocast("cpu", torch.bfloat16):
         hidden = body(
             input_ids=batch.ids, position_ids=batch.positions, attention_mask=batch.same_sequence
@@ -221,13 +221,13 @@ def _step(model: Any, body: Any, verdict: torch.nn.Module, batch: PackedBatch) -
 
 
 def main() -> None:
-    """Train the encoder, and write it."""
+    """Train and write the encoder."""
     recipe = EncoderRecipe()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of model folders")
-    parser.add_argument("--start", type=Path, required=True, help="folder of the generator it begins with: kk-ada")
+    parser.add_argument("--start", type=Path, required=True, help="folder of the generator to start from: kk-ada")
     parser.add_argument("--minutes", type=float, default=recipe.minutes)
-    parser.add_argument("--no-compile", action="store_true", help="run the model as it is, without torch.compile")
+    parser.add_argument("--no-compile", action="store_true", help="do not use torch.compile")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(1)

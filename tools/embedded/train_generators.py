@@ -1,9 +1,9 @@
-"""Trains the four embedded generators on puzzles made on the fly, on one CPU core each.
+"""Train the four embedded generators on puzzles made on the fly, each on one CPU core.
 
     python tools/embedded/train_generators.py kk-ada --out runs/models --minutes 50
 
-The learning rate follows the clock, not a number of steps: the model is as good as the minutes allow. The folder is a
-whole model from the first minute on, so a run can be stopped at any time.
+The learning rate follows the clock, not the number of steps: the model is as good as the minutes allow. The folder has
+a complete model from the start, so a training can be stopped at any time.
 """
 
 import argparse
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 EASY_SIZES = {2: 0.5, 3: 0.5}
 SIZES = {2: 0.18, 3: 0.36, 4: 0.32, 5: 0.07, 6: 0.04, 7: 0.02, 8: 0.01}
 EASY_SHARE = 0.12
-"""Share of the time in which only the easy sizes are drawn."""
+"""Share of the time in which only puzzles of the easy sizes are used."""
 ROWS, WIDTH = 10, 320
 
 
@@ -62,7 +62,7 @@ def _new_model(recipe: GeneratorRecipe, tokenizer: Tokenizer) -> LlamaForCausalL
 
 
 def save_model(model: Any, folder: Path) -> None:
-    """Write half-precision weights with a configuration that loads them as float32, which CPUs compute faster."""
+    """Write half-precision weights and a configuration that loads them as float32, which is faster on CPUs."""
     tied = {"lm_head.weight"}  # the embeddings again
     halves = {name: weight.to(torch.float16) for name, weight in model.state_dict().items() if name not in tied}
     model.save_pretrained(folder, state_dict=halves)
@@ -73,7 +73,7 @@ def save_model(model: Any, folder: Path) -> None:
 
 
 def _batches(style: Style, tokenizer: Tokenizer, seed: int, progress: Callable[[], float]) -> Callable[[], PackedBatch]:
-    """A source of training batches; sizes depend on how far the training is."""
+    """A source of training batches. The puzzles' sizes depend on the progress."""
     rng = random.Random(seed_for("embedded", style.name, seed))
 
     def draw() -> Encoded:
@@ -87,10 +87,10 @@ def _batches(style: Style, tokenizer: Tokenizer, seed: int, progress: Callable[[
 
 
 def _train(name: str, folder: Path, *, minutes: float, compiled: bool, start: Path | None = None) -> None:
-    """Train one generator and save it to ``folder``, measuring it on held-out puzzles on the way.
+    """Train one generator, log its accuracy on held-out puzzles, and save it to ``folder``.
 
     Args:
-        start: folder of earlier weights to begin with, instead of random ones.
+        start: folder of the initial weights. Default: random weights.
     """
     recipe, style = GENERATORS[name], STYLES[name]
     tokenizer = build_tokenizer()
@@ -128,7 +128,7 @@ def _train(name: str, folder: Path, *, minutes: float, compiled: bool, start: Pa
             next_report = elapsed() + 300
             save_model(model, folder)
             figures = {size: _accuracy(model, wrapped, size, seed=step) for size in (2, 3, 4)}
-            logger.info("%s %.1f min, step %d, %.1fM tokens, loss %.4f, accuracy, parsed, tokens %s",
+            logger.info("%s %.1f min, step %d, %.1fM tokens, loss %.4f; accuracy, parsed, characters by size: %s",
                         name, elapsed() / 60, step, tokens / 1e6, loss.item(), figures)  # fmt: skip
     save_model(model, folder)
     report = {"steps": step, "tokens": tokens, "minutes": round(minutes, 1), "seed": recipe.seed}
@@ -137,7 +137,7 @@ def _train(name: str, folder: Path, *, minutes: float, compiled: bool, start: Pa
 
 
 def schedule(step: int, progress: float) -> float:
-    """200 steps of warm-up, then a cosine to 2 %."""
+    """Factor of the learning rate: 200 steps of warm-up, and a cosine of the progress down to 2 %."""
     return min(1.0, (step + 1) / 200) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
@@ -156,7 +156,7 @@ def _loss(model: Any, body: Any, batch: PackedBatch) -> torch.Tensor:
 
 
 def _accuracy(model: Any, tokenizer: PreTrainedTokenizerBase, size: int, *, seed: int) -> tuple[float, float, int]:
-    """Share right and share parsed over 32 held-out puzzles, and mean characters."""
+    """Share of right answers, share of parsed ones, and mean characters per text, on 32 held-out puzzles."""
     rng = random.Random(seed_for("embedded-check", seed, size))
     puzzles = [draw_puzzle(rng, size, part="test") for _ in range(32)]
     model.eval()
@@ -174,13 +174,13 @@ def _accuracy(model: Any, tokenizer: PreTrainedTokenizerBase, size: int, *, seed
 
 
 def main() -> None:
-    """Train the named models, and write them."""
+    """Train and write the named models."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="+", choices=sorted(GENERATORS))
     parser.add_argument("--out", type=Path, required=True, help="folder of model folders")
-    parser.add_argument("--minutes", type=float, help="instead of the recipe's")
-    parser.add_argument("--start", type=Path, help="folder of model folders to begin with, instead of random weights")
-    parser.add_argument("--no-compile", action="store_true", help="run the model as it is, without torch.compile")
+    parser.add_argument("--minutes", type=float, help="training time; default: the recipe's")
+    parser.add_argument("--start", type=Path, help="folder of model folders to start from; default: random weights")
+    parser.add_argument("--no-compile", action="store_true", help="do not use torch.compile")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(1)

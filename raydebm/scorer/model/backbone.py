@@ -1,4 +1,4 @@
-"""Frozen encoders and decoders of the hub, with one interface.
+"""Frozen encoders and decoders from the hub, with one interface.
 
 In:   a name (hub name, folder, ``embedded:<name>``, ``package:minilm``), optionally its weights as numpy arrays.
 Out:  ``Backbone``: an encoder without gradients, its tokenizer and the fingerprint of its weights.
@@ -33,16 +33,16 @@ Weights = Mapping[str, NDArray[Any]]
 UNBOUNDED = 1_000_000
 """Context in tokens of a model without absolute positions."""
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""Hash of all-MiniLM-L6-v2's model.safetensors: a third-party package must have the known weights."""
+"""Hash of all-MiniLM-L6-v2's model.safetensors, which the third-party package must contain unchanged."""
 UNUSED = ("pooler.",)
-"""Parts of a checkpoint that the energy does not use: it reads h_CLS itself."""
+"""Prefixes of weights that the energy does not use, because the head pools the token states itself."""
 
 DTYPES: dict[str, torch.dtype] = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backbone:
-    """A frozen encoder, in eval mode and without gradients. Adapters change a ``structure_copy`` of it instead."""
+    """A frozen encoder, in eval mode and without gradients. Adapters modify a ``structure_copy`` of it."""
 
     name: str
     family: str
@@ -54,7 +54,7 @@ class Backbone:
 
     @property
     def hidden_size(self) -> int:
-        """H, the size of the last hidden state."""
+        """D, the size of a token's last hidden state."""
         return int(self.encoder.config.hidden_size)
 
     @property
@@ -155,8 +155,8 @@ def load_backbone(name: str, *, weights: Weights | None = None, device: str = "a
             CPU.
 
     Raises:
-        CheckpointError: the model cannot be read, its family is unknown, the weights do not fit it, or it has no
-            tokenizer of its own.
+        CheckpointError: the model cannot be read, its family is not supported, the weights do not fit it, or it has no
+            tokenizer.
     """
     source = _source(name)
     config = source.config()
@@ -175,7 +175,7 @@ def make_backbone(encoder: PreTrainedModel, tokenizer: Any, *, name: str, finger
     """Make a backbone from an encoder and a tokenizer in memory, and freeze the encoder.
 
     Raises:
-        CheckpointError: the family is unknown, or the tokenizer lacks [CLS], [SEP] or padding, or a decoder's EOS.
+        CheckpointError: the family is not supported; the tokenizer lacks [CLS], [SEP] or padding, or a decoder's EOS.
     """
     is_decoder = is_decoder_type(family_of(encoder.config))
     for token in ("eos_token_id",) if is_decoder else ("cls_token_id", "sep_token_id", "pad_token_id"):
@@ -197,7 +197,7 @@ def family_of(config: PreTrainedConfig) -> str:
     """The model family of a config.
 
     Raises:
-        CheckpointError: the model is neither an encoder nor a decoder alone.
+        CheckpointError: the model is neither a supported encoder nor a supported decoder.
     """
     family = str(config.model_type)
     if config.is_encoder_decoder or not (family in MODEL_FOR_MASKED_LM_MAPPING_NAMES or is_decoder_type(family)):
@@ -243,10 +243,10 @@ def fingerprint_of(encoder: nn.Module) -> str:
 
 
 def converted(encoder: PreTrainedModel, dtype: torch.dtype, *, device: torch.device | None = None) -> PreTrainedModel:
-    """The same encoder with its weights in another dtype, moved to ``device`` if given.
+    """Convert an encoder's weights in place, move it to ``device`` if given, and return it.
 
-    Buffers outside the state dict keep their dtype, as when transformers reads a model: rotary frequencies rounded to
-    16 bits turn the tokens of a long text by whole radians.
+    Buffers outside the state dict keep their dtype, as when transformers reads a model: with rotary
+    frequencies rounded to 16 bits, the angles of late tokens in a long text would be wrong by whole radians.
     """
     weights = encoder.state_dict().keys()
     tables = {name: table for name, table in encoder.named_buffers(remove_duplicate=False) if name not in weights}

@@ -1,7 +1,7 @@
-"""Texts to token ids, and token ids to micro-batches of similar length.
+"""Conversion of texts to token ids, and of token ids to micro-batches of similar length.
 
 In:   (problem, candidate) texts.
-Out:  ids of ``[CLS] x [SEP] y [SEP]``, for decoders of ``x, newline, y, EOS`` (after BOS if the tokenizer adds one),
+Out:  ids of ``[CLS] x [SEP] y [SEP]``, or for decoders of ``x, newline, y, EOS`` (after BOS if the tokenizer adds one),
       and padded tensors for one forward pass each.
 Independent of: encoders, energies.
 
@@ -20,17 +20,17 @@ from raydebm.errors import ConfigError
 from raydebm.records import REFERENCE_HEADING
 
 MIN_FILL = 0.85
-"""A micro-batch ends at a text shorter than this fraction of its longest text,"""
+"""A micro-batch ends before a text shorter than this fraction of its longest text, if it has ``MIN_TOKENS``."""
 MIN_TOKENS = {"cpu": 1024, "cuda": 16384}
-"""but not below this size, by type of device: small matrix products cost more than the padding they avoid."""
+"""Padded tokens by type of device, below which small matrix products cost more than the padding they avoid."""
 CHUNK = 1000
-"""Texts per tokenizer call: a tokenizer's data on a token take 20 times the memory of its id."""
+"""Texts per tokenizer call, limited because a tokenizer's output takes 20 times the memory of the ids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedText:
     ids: Sequence[int]
-    """Token ids in an array: 4 bytes per token instead of 36 in a tuple. A training keeps all its texts."""
+    """Token ids in an array: 4 bytes per token instead of 36 in a tuple, because a training keeps all its texts."""
     num_truncated: int
     """Number of truncated tokens."""
     problem_read: float = 1.0
@@ -53,7 +53,7 @@ class MicroBatch:
         return MicroBatch(positions=self.positions, ids=self.ids.to(device), mask=self.mask.to(device))
 
     def rows(self, rows: slice) -> "MicroBatch":
-        """Some of its texts, with the same padding."""
+        """The texts in a range of rows, with the same padding."""
         return MicroBatch(positions=self.positions[rows], ids=self.ids[rows], mask=self.mask[rows])
 
 
@@ -86,7 +86,7 @@ def decoder_form(tokenizer: Any) -> TextForm:
 
 
 class TextEncoder:
-    """Tokenizer of pairs of texts, without segment ids. ``fitted`` cuts long ones."""
+    """Tokenizer of (problem, candidate) texts, without segment ids. ``fitted`` cuts long ones."""
 
     def __init__(self, tokenizer: Any, *, max_length: int, is_decoder: bool = False) -> None:
         self._form = decoder_form(tokenizer) if is_decoder else encoder_form(tokenizer)
@@ -150,7 +150,7 @@ def fitted(
 def token_ids(tokenizer: Any, texts: Iterable[str]) -> dict[str, Sequence[int]]:
     """Ids without special tokens by text, as arrays. Repeated texts, such as a pool's problem, are tokenized once.
 
-    Special tokens in a text are its author's: "[SEP]" in an answer is the letters, and ends nothing.
+    A special token inside a text is read as plain letters: "[SEP]" in an answer ends nothing.
     """
     distinct = list(dict.fromkeys(texts))
     ids: dict[str, Sequence[int]] = {}
@@ -165,8 +165,8 @@ def token_ids(tokenizer: Any, texts: Iterable[str]) -> dict[str, Sequence[int]]:
 
 
 def _spelled(tokenizer: Any, ids: Mapping[str, Sequence[int]]) -> dict[str, Sequence[int]]:
-    """Texts that still have special ids, with a blank inside each special token: word and SentencePiece vocabularies
-    contain these tokens."""
+    """New ids of the texts that still have special ids, with a blank inside each special token. Word and SentencePiece
+    vocabularies contain these tokens."""
     special = frozenset(getattr(tokenizer, "all_special_ids", ())) - {getattr(tokenizer, "unk_token_id", None)}
     broken: dict[str, Sequence[int]] = {}
     for text, text_ids in ids.items():
@@ -178,8 +178,8 @@ def _spelled(tokenizer: Any, ids: Mapping[str, Sequence[int]]) -> dict[str, Sequ
 
 
 def without_special_tokens(tokenizer: Any, text: str) -> str:
-    """The text with a blank inside each special token, so that it is tokenized as its letters in a chat template or
-    pair."""
+    """The text with a blank inside each special token, so that a chat template or a pair of texts reads it as
+    letters."""
     added = getattr(tokenizer, "added_tokens_decoder", {}).values()
     for token in {*tokenizer.all_special_tokens, *(str(token) for token in added if token.special)}:
         text = text.replace(token, f"{token[:1]} {token[1:]}")
@@ -202,7 +202,7 @@ def plan_micro_batches(
     A text longer than ``max_tokens`` has its own group.
 
     Args:
-        max_texts: texts of a group, if limited.
+        max_texts: maximum number of texts per group. Default: no limit.
         device: type of the device that reads the texts, which sets the smallest group (``MIN_TOKENS``).
     """
     min_tokens = MIN_TOKENS.get(device, MIN_TOKENS["cuda"])
@@ -235,11 +235,11 @@ def pad(ids: Sequence[Sequence[int]], *, positions: Sequence[int], pad_id: int) 
 def micro_batches(
     ids: Sequence[Sequence[int]], *, max_tokens: int, pad_id: int, device: str = "cpu", max_texts: int | None = None
 ) -> list[MicroBatch]:
-    """Cut a list of texts into padded micro-batches on the CPU, which contain every position once.
+    """Group texts into padded micro-batches on the CPU. Every position occurs once.
 
     Args:
         device: type of the device that will read them.
-        max_texts: texts of a micro-batch, if limited.
+        max_texts: maximum number of texts per micro-batch. Default: no limit.
     """
     lengths = [len(tokens) for tokens in ids]
     plan = plan_micro_batches(lengths, max_tokens=max_tokens, device=device, max_texts=max_texts)

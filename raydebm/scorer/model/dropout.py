@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 LEVELS = 256
-"""Values of the random byte per element. The rate is rounded to a multiple of 1/256 (0.2 becomes 51/256 = 0.199), and
-the remaining elements are scaled by the rounded rate."""
+"""Values of the random byte per element. The rate is rounded to a multiple of 1/256 (0.2 becomes 51/256 = 0.199); the
+scale of the remaining elements follows from the rounded rate."""
 
 
 class ByteDropout(nn.Module):
-    """Like ``nn.Dropout``: zero with probability p while training, the rest scaled by 1 / (1 - p)."""
+    """Like ``nn.Dropout``: in training, zero elements with probability p, and scale the rest by 1 / (1 - p)."""
 
     def __init__(self, p: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The energy head: the states of a text's tokens to one vector (h_CLS), and this to one number (paper, details).
+"""The energy head: pools the states of a text's tokens to a vector (h_CLS), and maps it to an energy (paper, details).
 
 Shapes: B texts, T tokens, D hidden size.
 """
@@ -13,7 +13,7 @@ from raydebm.errors import ConfigError
 class EnergyHead(nn.Module):
     """LayerNorm(D) -> Linear(D, D) -> GELU -> Dropout -> Linear(D, 1), in float32. Lower energy is better.
 
-    The last layer starts at zero (the paper does not specify the start): every energy is 0 and the loss ln 2 at the
+    The last layer starts at zero (the paper leaves this open): every energy is 0 and the loss ln 2 at the
     first step, so no random ranking has to be unlearned. The Linear(D, D) before it starts at random, from the
     adapter's own seed, which keeps the adapters different from each other.
     """

@@ -1,6 +1,7 @@
 """Low-rank adapters: their modules around a backbone, and merging their weights into it.
 
-PEFT makes the trainable modules, and the file layout is PEFT's; merging for scoring is a product and a sum here.
+PEFT makes the trainable modules and defines the file layout. For scoring, weights are merged here, by a product and a
+sum.
 ``targets`` chooses the adapted layers.
 """
 
@@ -71,7 +72,7 @@ def low_rank_updates(state: Mapping[str, Tensor], peft_config: Mapping[str, Any]
     """
     for variant in ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "modules_to_save"):
         if peft_config.get(variant):
-            raise CheckpointError(f"{where}: LoRA variant {variant}={peft_config[variant]!r} is not supported")
+            raise CheckpointError(f"{where}: {variant}={peft_config[variant]!r} is not supported; use plain LoRA")
     scale = float(peft_config["lora_alpha"]) / int(peft_config["r"])
     updates = {}
     for key, down in state.items():
@@ -83,7 +84,7 @@ def low_rank_updates(state: Mapping[str, Tensor], peft_config: Mapping[str, Any]
             raise CheckpointError(f"{where}: {module}.lora_B.weight is missing; the file is incomplete; train again")
         updates[module.removeprefix(PEFT_PREFIX)] = LowRank(down=down.float(), up=up.float(), scale=scale)
     if not updates:
-        raise CheckpointError(f"{where}: no LoRA weights found")
+        raise CheckpointError(f"{where}: the file has no LoRA weights; train again")
     return updates
 
 

@@ -1,11 +1,11 @@
-"""Encoders that read texts one after another in one row, so that nothing between them is padding.
+"""Packed texts: an encoder reads several texts in one row, without padding between them.
 
 In:   token ids of texts; the encoders of an ensemble.
-Out:  rows of a fixed number of tokens, and the pooled states of their texts: those of padded texts, up to rounding.
+Out:  rows of a few fixed sizes; the pooled states of their texts, equal to those of padded texts up to rounding.
 Independent of: adapters, heads, energies.
 
-transformers finds texts in a row by position ids for decoders alone. An encoder is given the texts' lengths (flash
-attention) or masks (FlexAttention; SDPA on a CPU), made once per row for all adapters.
+transformers separates the texts of a row by position ids in decoders only. An encoder needs the texts' lengths (flash
+attention) or masks (FlexAttention; SDPA on a CPU), which are made once per row for all adapters.
 
 Shapes: B texts of a row, T tokens, D hidden size.
 """
@@ -33,18 +33,18 @@ from raydebm.scorer.model.blocks import block_list
 from raydebm.scorer.model.head import pooled
 
 HAS_VARLEN = torch.__version__ >= "2.11"
-"""Whether torch itself has flash attention by lengths, with a window."""
+"""Whether torch has variable-length flash attention with a window."""
 if HAS_VARLEN:
     from torch.nn.attention.varlen import varlen_attn
 
 LOG = logging.getLogger(__name__)
 
 PACKED = False
-"""Whether GPUs read packed texts. Not measured yet: the part ``scoring`` of benchmarks/gpu_check.py decides."""
+"""Whether GPUs read packed texts. Not measured yet; see the part ``scoring`` of benchmarks/gpu_check.py."""
 FAMILIES = frozenset({"bert", "modernbert"})
-"""Encoders whose energies are compared with those of padded texts by the tests."""
+"""Types of encoders whose packed and padded energies the tests compare."""
 COMPILE_AFTER = 1000
-"""Full rows that are read before blocks are compiled, so that short calls do not wait for it. Each adapter counts."""
+"""Full rows, counted once per adapter, before blocks are compiled: short calls should not wait for the compilation."""
 MIN_ROW = 128
 """Tokens of the smallest row."""
 
@@ -66,12 +66,12 @@ AttentionInterface.register("torch_varlen", _torch_varlen)
 
 
 def attention_for(backbone: Backbone) -> str | None:
-    """transformers' name of the attention that reads packed texts where the backbone is; None if texts stay padded."""
+    """Name in transformers of the attention for packed texts on the backbone's device; None if texts stay padded."""
     if backbone.family not in FAMILIES:
         return None
     if backbone.device.type == "cpu":
         return "sdpa"
-    if backbone.dtype == "float32":  # flash attention takes 16 bits
+    if backbone.dtype == "float32":  # flash attention needs 16 bits
         return None
     if is_flash_attn_2_available():
         return "flash_attention_2"
@@ -80,23 +80,23 @@ def attention_for(backbone: Backbone) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Texts one after another."""
+    """Packed texts."""
 
     positions: list[int]
     """Indices of the texts in the list that is read, longest first."""
     lengths: list[int]
-    """Their numbers of tokens."""
+    """Number of tokens of each text."""
     inputs: dict[str, Any]
-    """Arguments of the encoders."""
+    """Arguments for the encoders."""
     is_full: bool
-    """Whether it has the one size that is compiled."""
+    """Whether the row has the whole budget's size, the only one that is compiled."""
 
 
 class Packing:
     """Reading of packed texts by an ensemble's encoders.
 
-    A row has the budget's size; fewer tokens have a half, a quarter, ... of it. Blocks are compiled one at a time and
-    for the budget's size: equal blocks of all encoders share the code.
+    A row has the size of the token budget, or a half, a quarter, ... of it if that is enough. Blocks are compiled one
+    at a time, and only for the whole budget, so that equal blocks of all encoders share the code.
     """
 
     def __init__(self, encoders: Sequence[Any], attention: str, *, max_tokens: int, pad_id: int) -> None:
@@ -104,13 +104,13 @@ class Packing:
         for encoder in encoders:
             encoder.set_attn_implementation(attention)
         self.rows_to_compile: float = COMPILE_AFTER
-        """Full rows until the compilation, counted as in ``COMPILE_AFTER``."""
+        """Full rows left before the compilation, counted as in ``COMPILE_AFTER``."""
         self.is_compiled = False
         """Whether full rows are read by compiled blocks: after the compilation, if they are faster."""
         self.timing: dict[str, float] = {}
-        """Seconds of the compilation, and of an encoder's full row eager and compiled, once they are known."""
+        """Seconds of the compilation, of an eager full row and of a compiled one; empty before the compilation."""
         self._encoder, self._max_tokens, self._pad_id = encoders[0], max_tokens, pad_id
-        # On a CPU blocks are traced alone: tests need no compiler.
+        # On a CPU, blocks are only traced, so that tests need no compiler.
         backend = "inductor" if self._encoder.device.type == "cuda" else "eager"
         self._blocks = [block for encoder in encoders for block in block_list(encoder)[1]]
         self._eager = [block.forward for block in self._blocks]
@@ -134,7 +134,7 @@ class Packing:
         total, size, device = sum(lengths), self._max_tokens, self._encoder.device
         while size % (2 * MIN_ROW) == 0 and total <= size // 2:
             size //= 2
-        # Fillers are no longer than the texts: they have valid positions, and their attention costs no more.
+        # No filler is longer than the longest text, so that its positions are valid and its attention costs no more.
         num_fillers, rest = divmod(max(size - total, 0), lengths[0])
         pieces = [*lengths, *[lengths[0]] * num_fillers, *[rest] * (rest > 0)]
         tokens = [token for text in texts for token in text] + [self._pad_id] * (sum(pieces) - total)
@@ -151,7 +151,7 @@ class Packing:
         )
 
     def _borders(self, lengths: Tensor, *, longest: int, num_tokens: int) -> dict[str, Any]:
-        """The encoders' arguments by which a text sees itself alone."""
+        """Arguments of the encoders that let each text see only itself."""
         if self.attention in ("flash_attention_2", "torch_varlen"):
             ends = nn.functional.pad(lengths.cumsum(0), (1, 0)).to(torch.int32)
             torch._dynamo.maybe_mark_dynamic(ends, 0)  # one compilation for any number of texts
@@ -160,7 +160,8 @@ class Packing:
         config = self._encoder.config
         numbers = torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)[None]
         own: dict[str, Any] = {"and_mask_function": packed_sequence_mask_function(numbers)}
-        states = torch.empty(1, num_tokens, 1, device=lengths.device, dtype=self._encoder.dtype)  # shape and type count
+        # Only the shape and dtype of these states are used.
+        states = torch.empty(1, num_tokens, 1, device=lengths.device, dtype=self._encoder.dtype)
         full = create_bidirectional_mask(config, states, None, **own)
         if not hasattr(config, "layer_types"):
             return {"attention_mask": full}
@@ -185,7 +186,7 @@ class Packing:
         return encoder(**row.inputs).last_hidden_state[0]
 
     def _compile(self, encoder: nn.Module, row: Row) -> None:
-        """Compile the blocks, compare them with eager ones, and say what is kept."""
+        """Compile the blocks, keep them if they are faster than eager ones, and log the result."""
         LOG.info("compiling the encoder's blocks; this call waits for it")
         seconds = []
         try:

@@ -47,8 +47,8 @@ def cpu_dtype(encoder: nn.Module) -> torch.dtype:
 
 @torch.inference_mode()
 def gain_of_bfloat16(encoder: nn.Module) -> float:
-    """CPU time of the lowest blocks in float32 divided by that in bfloat16: the minimum over interleaved rounds, so
-    that other processes on the machine do not matter."""
+    """CPU time of the lowest blocks in float32 divided by that in bfloat16. Each is the minimum over interleaved
+    rounds, so that other processes on the machine do not matter."""
     dtypes = (torch.float32, torch.bfloat16)
     models = [_lowest_blocks(encoder, dtype) for dtype in dtypes]
     config: Any = encoder.config

@@ -1,7 +1,7 @@
-"""Texts that begin alike, such as the candidates of a problem: a decoder reads what they share once.
+"""Common prefixes of texts, such as the problem before its candidates, which a decoder reads once.
 
 In:   token ids; a decoder.
-Out:  ``Reading``: prefixes, and what follows them in each text; the inputs of a head from both.
+Out:  ``Reading``: prefixes, and the rest of each text; the inputs of a head.
 Independent of: adapters, energies, problems.
 
 A state of a causal model depends on no later token, so the keys and values of a prefix are the same for all texts that
@@ -24,14 +24,14 @@ from raydebm.scorer.model.batching import MIN_TOKENS, MicroBatch, micro_batches,
 from raydebm.scorer.model.head import pooled
 
 MIN_PREFIX = 32
-"""Tokens; a shorter prefix is read with each text."""
+"""Tokens of the shortest prefix that is read once."""
 MIN_SAVED = {"cpu": MIN_PREFIX, "cuda": MIN_TOKENS["cuda"]}
-"""Tokens that a call must save, by type of device: a GPU reads fewer in the time that one more pass costs."""
+"""Tokens that a call must save, by type of device: on a GPU, saving fewer would not pay for the additional pass."""
 KEYS_PER_TOKEN = 4
-"""A micro-batch after prefixes copies the keys of at most this many tokens per token of a forward pass. A layer's keys
-and values, repeated for each head, take a quarter or less of what its feed-forward takes for as many tokens."""
+"""Maximum number of tokens whose keys a micro-batch copies, per token of a forward pass. A layer's keys and values,
+repeated for each head, take at most a quarter of the memory of its feed-forward for as many tokens."""
 FAMILIES = frozenset({"gemma", "gpt_neox", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3"})
-"""Decoders whose energies are compared with those of whole texts by the tests."""
+"""Types of decoders whose energies with and without shared prefixes the tests compare."""
 
 
 def shares_prefixes(config: Any) -> bool:
@@ -49,12 +49,12 @@ def shares_prefixes(config: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """Whole texts, or prefixes and what follows them."""
+    """A step of the plan: whole texts, or prefixes and the rest of each text."""
 
     positions: list[int]
     """Indices of the texts in the list that is read, in the order of the batches' rows."""
     batches: list[MicroBatch]
-    """The texts without their prefixes. Their ``positions`` mean nothing."""
+    """The texts, without their prefixes if there are any. The ``positions`` of these batches are not used."""
     prefixes: MicroBatch | None = None
     owners: list[int] = field(default_factory=list)
     """Row in ``prefixes`` of each text."""
@@ -63,11 +63,11 @@ class Reading:
 def readings(
     ids: Sequence[Sequence[int]], *, max_tokens: int, pad_id: int, device: str = "cpu", shares: bool = False
 ) -> Iterator[Reading]:
-    """Plan the reading of a list of texts, which contains each of them once.
+    """Plan the reading of a list of texts. Each text occurs once.
 
     Args:
-        max_tokens: padded tokens of one forward pass. A pass after prefixes has what their tokens leave of it, but at
-            least half.
+        max_tokens: padded tokens of one forward pass. Prefixes reduce the budget of the passes after them, to half at
+            most.
         device: type of the device that will read them.
         shares: whether to read common prefixes once.
     """
@@ -100,9 +100,9 @@ def readings(
 
 
 def common_prefixes(ids: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
-    """The groups of texts whose common prefixes save the most tokens: the prefix's length and the texts' positions.
+    """Groups of texts whose common prefixes save the most tokens, as (length of the prefix, positions of the texts).
 
-    Each group has at least two texts and ``MIN_PREFIX`` common tokens, and leaves a token of each text.
+    Each group has at least two texts and ``MIN_PREFIX`` common tokens. At least one token of each text follows them.
     """
     order = sorted(range(len(ids)), key=lambda place: tuple(ids[place]))
     common = [_num_common(ids[one], ids[other]) for one, other in itertools.pairwise(order)]
@@ -127,7 +127,7 @@ def common_prefixes(ids: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]
 
 
 def _num_common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Length of the common prefix, less than that of either text."""
+    """Length of the common prefix, shorter than either text."""
     most = min(len(one), len(other)) - 1
     return next((place for place in range(most) if one[place] != other[place]), most)
 
@@ -148,7 +148,7 @@ class Prefixes:
         """Pooled states of whole texts, shape (B, D), from the tokens after their prefixes.
 
         Args:
-            batch: what follows the prefixes.
+            batch: the rest of each text.
             owner_B: the row of each text's prefix.
             pooling: ``last`` or ``mean``.
         """
@@ -171,7 +171,7 @@ class Prefixes:
 
 
 class _AfterPrefix(DynamicLayer):  # type: ignore[no-untyped-call]  # transformers' class hook is untyped
-    """A layer's keys and values of prefixes, copied for the texts after them while the layer runs, and not kept."""
+    """A layer's cache that copies the prefixes' keys and values for the texts while the layer runs, and keeps none."""
 
     def __init__(self, prefix: Any, owner_B: Tensor, num_keys: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -183,5 +183,5 @@ class _AfterPrefix(DynamicLayer):  # type: ignore[no-untyped-call]  # transforme
         return torch.cat([keys, key_states], dim=-2), torch.cat([values, value_states], dim=-2)
 
     def get_seq_length(self) -> int:
-        """Number of tokens of the longest prefix; also where this layer did not read them (``Trunk``)."""
+        """Number of tokens of the longest prefix, even if this layer did not read it (see ``Trunk``)."""
         return self._num_keys

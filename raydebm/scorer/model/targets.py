@@ -10,9 +10,9 @@ target    role                                                such as
 ``Wi``    feed-forward in, with its gate                      ``Wi``; ``gate_proj``, ``up_proj``; ``intermediate.dense``
 ========  ==================================================  ==================================================
 
-A layer belongs to the attention if the name of a module around it says so. In the attention, layers named in
-``ATTENTION_OUT`` are its output and all others its input. Elsewhere a layer is an input if its own input has the hidden
-size, and an output if its own output has. Only repeated layers are used, so no embedding or pooler is adapted. On
+A layer belongs to the attention if the name of an enclosing module contains "att". In the attention, layers named in
+``ATTENTION_OUT`` are its output and all others its input. Elsewhere, a layer is an input if its input has the hidden
+size, else an output if its output has. Only repeated layers are used, so no embedding or pooler is adapted. On
 DeBERTa the roles follow the paper's own table for adapters a0, a1 and a4, which differs from the others: ``Wqkv`` is
 query and value, ``Wo`` with it adds the key, and ``Wi`` the attention's output.
 """
@@ -30,7 +30,7 @@ from raydebm.scorer.model.blocks import block_list
 ROLES = ("Wqkv", "Wo", "Wi")
 ATTENTION_OUT = frozenset({"Wo", "wo", "o", "o_proj", "out_proj", "out_lin", "dense", "c_proj", "proj"})
 ROUTERS = frozenset({"gate", "router"})
-"""Modules that select experts, without a linear transformation of the states."""
+"""Linear layers that select experts and do not transform the states."""
 _DEBERTA: Mapping[str, Sequence[str]] = {
     "Wqkv": ("query_proj", "value_proj"),
     "Wo": ("key_proj",),
@@ -111,7 +111,7 @@ def linear_layers(encoder: nn.Module) -> dict[str, nn.Linear]:
 
 
 def role_of(name: str, layer: nn.Linear, *, hidden_size: int) -> str | None:
-    """The role of a linear layer; None without one."""
+    """The role of a linear layer; None if it has no role."""
     *around, leaf = name.split(".")
     if leaf in ROUTERS:
         return None

@@ -1,8 +1,8 @@
 """The blocks below the lowest adapted one, computed once for all adapters of an ensemble.
 
 Each adapter has a copy of one frozen encoder, and the copies differ from their lowest adapted block upwards. Below it
-they compute the same states, so the first copy stores its output there for each batch, and the others reuse it. Their
-keys and values of a prefix are needed by the first copy alone.
+they compute the same states, so the first copy stores its output there for each batch, and the others reuse it. In
+these blocks, only the first copy needs the keys and values of a prefix.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from raydebm.scorer.model.blocks import block_list
 
 
 def lowest_adapted(encoder: nn.Module, modules: Iterable[str]) -> int:
-    """Number of the lowest block with one of these modules, by name; 0 if a module is in no block."""
+    """Number of the lowest block that contains one of the named modules; 0 if a module is in no block."""
     prefix, blocks = block_list(encoder)
     numbers = []
     for name in modules:
@@ -24,7 +24,7 @@ def lowest_adapted(encoder: nn.Module, modules: Iterable[str]) -> int:
 
 
 class Trunk:
-    """Lowest blocks of some encoders, replaced in them by shared ones."""
+    """The lowest blocks of several encoders, which share their outputs."""
 
     def __init__(self, encoders: Sequence[nn.Module], num_blocks: int) -> None:
         """Share the lowest ``num_blocks`` blocks, which must compute the same in all encoders."""
@@ -36,7 +36,7 @@ class Trunk:
                 blocks[number] = _SharedBlock(blocks[number], self, is_last=number == num_blocks - 1)
 
     def forget(self) -> None:
-        """Drop the stored outputs, before other texts."""
+        """Drop the stored outputs before other texts are read."""
         self._outputs.clear()
 
     def turn_to(self, batch: int) -> None:
@@ -44,8 +44,8 @@ class Trunk:
         self._batch = batch
 
     def run(self, block: nn.Module, is_last: bool, states: Any, *arguments: Any, **options: Any) -> Any:
-        """The block's output. Once the trunk's output is known: the stored output for the last block, the input for
-        others."""
+        """Output of a block. Once the trunk's output is stored, its last block returns it, and the others return their
+        input."""
         stored = self._outputs.get(self._batch)
         if stored is None:
             output = block(states, *arguments, **options)

@@ -4,8 +4,8 @@ In:   the frozen backbone; groups of texts with pairs, for training and validati
 Out:  an adapter folder (see ``checkpoint``), and one report per epoch with a folder to resume from.
 Independent of: Ray, labels, tasks. The caller makes bags and splits.
 
-Deterministic on one machine with one number of threads, with or without a resume after any epoch: order and dropout are
-seeded per epoch.
+Training is deterministic on one machine with a fixed number of threads, even if it resumes after an epoch: order and
+dropout are seeded per epoch.
 
 Shapes: N distinct texts of a step, P pairs.
 """
@@ -63,7 +63,7 @@ class EpochReport:
     is_last: bool
     """Whether training ends with this epoch, early or not."""
     checkpoint: Path
-    """Folder for ``resume_from``, valid until the next report returns."""
+    """Folder for ``resume_from``, removed at the end of the next epoch or of the training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +106,7 @@ def train_adapter(
 
     Raises:
         PoolError: there is nothing to train on.
-        TrainingError: the loss became NaN or infinite, or a GPU's memory is full. The message names adapter and epoch.
+        TrainingError: the loss became NaN or infinite, or a GPU ran out of memory. The message names adapter and epoch.
         CheckpointError: ``resume_from`` is corrupt or was made with other data or settings.
         OSError: ``out_dir`` cannot be written.
     """
@@ -214,7 +214,7 @@ class _AdapterRun:
         return best is None or metrics.validation_loss < best
 
     def _train_epoch(self, epoch: int) -> float:
-        """Mean loss over the epoch's problems, each at its own step."""
+        """Mean loss over the epoch's problems, each with the weights before its step."""
         self._member.train()
         total = 0.0
         plan = self._plans[epoch - 1]
@@ -370,5 +370,5 @@ class _AdapterRun:
             lora=under_prefix(self._best, LORA),
             head=under_prefix(self._best, HEAD),
         )
-        shutil.rmtree(self._out_dir / "epochs", ignore_errors=True)  # none, if nothing was left to train
+        shutil.rmtree(self._out_dir / "epochs", ignore_errors=True)  # missing if no epoch was left to train
         return AdapterResult(adapter=self._adapter.name, folder=self._out_dir, record=record)

@@ -1,7 +1,7 @@
-"""Curves of a training in TensorBoard, while it runs.
+"""TensorBoard curves of a running training.
 
-The driver writes them from the epochs that workers store in the run directory. Curves can fail in many ways and must
-not end a training: after an error they are named in a warning and end.
+The driver writes them from the epochs that workers store in the run directory. Errors must not end the training: the
+first one is logged as a warning, and ends the curves.
 """
 
 import logging
@@ -27,7 +27,7 @@ class Curves:
     """
 
     def __init__(self, jobs: Sequence[TrainingJob]) -> None:
-        """Begin the files of these jobs of one training, at least one, if TensorBoard is installed."""
+        """Open a file per job, if TensorBoard is installed. The jobs, at least one, belong to one training."""
         self._run, self._name = jobs[0].run, jobs[0].recipe.name
         self._writers: dict[str, Any] = {}
         try:
@@ -49,13 +49,13 @@ class Curves:
         self._add(adapter, numbers.pop("epoch"), numbers)
 
     def finish(self, jobs: Iterable[TrainingJob]) -> None:
-        """Add the figures of the best epochs of these jobs, which were trained."""
+        """Add the summary of each trained job, and close its file."""
         for job in jobs:
             summary = (job.finished() or {}).get("summary", {})
             self._add(job.adapter.name, None, {f"kept/{key}": summary.get(key) for key in REPORTED})
 
     def _add(self, adapter: str, epoch: int | None, numbers: Mapping[str, float | None]) -> None:
-        """Add numbers of an epoch, or, without one, those of the kept epoch, and end the file."""
+        """Add an epoch's numbers. Without an epoch, add those of the finished adapter and close the file."""
         if adapter not in self._writers:
             return
         from tensorboard.compat.proto.event_pb2 import Event

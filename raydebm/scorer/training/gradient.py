@@ -1,8 +1,8 @@
-"""The gradient of one step: distinct texts once, micro-batches of similar length, exact accumulation.
+"""The exact gradient of one step, in micro-batches of similar length. Equal texts are read once.
 
 A pair couples two texts, so the loss of a step needs the energies of all its texts. If their graphs fit in memory, all
 are kept. Otherwise energies are computed without graphs, and each micro-batch runs again with the derivative of the
-loss with respect to its energies, in pieces whose graphs fit. Both give the gradient of the whole step.
+loss with respect to its energies, in pieces whose graphs fit. Both ways give the gradient of the whole step.
 
 Shapes: B texts of a micro-batch, N distinct texts of a step.
 """
@@ -32,8 +32,8 @@ def backward(
         batches: micro-batches that contain each of the N texts once.
         pairs: pairs to compare, as indices of the N texts.
         scaler: scaler of float16 mixed precision; disabled otherwise.
-        max_graph_bytes: estimated memory above which the step runs in two phases, in pieces below it. A single text is
-            never split.
+        max_graph_bytes: estimated memory of the graphs above which the step runs in two phases, in pieces that fit. A
+            single text is never split.
 
     Returns:
         The loss, unscaled.

@@ -33,7 +33,7 @@ def step_pairs(groups: Sequence[tuple[str, int, Sequence[tuple[int, int]]]], *, 
         groups: id, number of distinct texts, and pairs (chosen, rejected) of each problem.
 
     Raises:
-        PoolError: a problem without pairs.
+        PoolError: a problem has no pairs.
     """
     chosen: list[int] = []
     rejected: list[int] = []

@@ -90,7 +90,7 @@ class EnsembleMember(nn.Module):
         return float(numbers * config.num_hidden_layers * (4 if self._autocast is None else 3))
 
     def trainable(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Names and parameters, in a fixed order."""
+        """Names and parameters that are trained, in a fixed order."""
         return ((name, parameter) for name, parameter in self.named_parameters() if parameter.requires_grad)
 
     def trainable_state(self) -> dict[str, Tensor]:

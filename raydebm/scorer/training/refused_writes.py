@@ -18,7 +18,7 @@ REMEDIES = {
     errno.EACCES: _NOT_OURS,
     errno.EPERM: _NOT_OURS,
 }
-"""Remedies by error number, for errors that a new worker would meet again. Others may be gone at the next attempt."""
+"""Remedies by error number, for errors that recur in every new worker. Others may be gone at the next attempt."""
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
@@ -49,8 +49,8 @@ def writing_to(folder: str, *, part: str, finished: tuple[str, ...] = ()) -> Ite
 
 
 def with_remedy(message: str) -> str:
-    """The message with the remedy if it contains a refusal's number, such as ``[Errno 28]``. From another process only
-    the message may arrive."""
+    """The message, with the remedy if it contains the error number of a refusal, such as ``[Errno 28]``. An error from
+    another process may arrive as a message only."""
     number = _NUMBER.search(message)
     remedy = REMEDIES.get(int(number[1])) if number else None
     return message if remedy is None else f"{message}; {remedy}; finished epochs are kept"

@@ -66,7 +66,7 @@ def _part(group: TrainingGroup, pairs: Sequence[tuple[int, int]]) -> TrainingGro
 
 
 def plan_steps(portions: Sequence[Portion], *, batch_size: int) -> list[Step]:
-    """Consecutive whole problems until a step has ``batch_size`` pairs (the last may have fewer); each part of a
+    """Steps of consecutive whole problems with at least ``batch_size`` pairs (the last may have fewer). Each part of a
     problem is a separate step."""
     steps: list[Step] = []
     taken: list[Portion] = []

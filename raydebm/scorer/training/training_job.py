@@ -9,7 +9,7 @@ from raydebm.config import AdapterConfig, Recipe
 from raydebm.run.directory import RunDir
 
 DONE_FILE = "finished.json"
-"""Facts on a finished adapter, in its folder; written last."""
+"""Facts about a finished adapter, in its folder; written last."""
 STARTS = "starts.json"
 CHECKPOINT = "checkpoint.json"
 MAX_RESTARTS = 2
@@ -71,7 +71,7 @@ class TrainingJob:
         return self._read(f"{epoch:04d}.json")
 
     def record_checkpoint(self, epoch: int, path: str) -> None:
-        """Record the location of an epoch's checkpoint, and keep the previous one: Ray Train stores the last two.
+        """Record the location of an epoch's checkpoint, and keep the record of the one before: Ray Train stores two.
 
         Args:
             epoch: number of the epoch, from 1. Records of this and later epochs are removed, because a training that
@@ -92,7 +92,7 @@ class TrainingJob:
         ]
 
     def finished(self) -> dict[str, Any] | None:
-        """Facts in the adapter's folder, for any data and settings. None while incomplete."""
+        """Facts about the adapter on disk, whatever its data and settings. None if it is not finished."""
         if not self.run.exists(self.stage, self.adapter.name, DONE_FILE):
             return None
         facts: dict[str, Any] = self.run.read_json(self.stage, self.adapter.name, DONE_FILE)
