@@ -140,7 +140,7 @@ class Chooser:
                 exceeds it fails without affecting the others. With None, checks run in this process, without a limit.
 
         Raises:
-            ConfigError: the recipe or the policy is missing or wrong, or the policy needs the energies left out.
+            ConfigError: the recipe or the policy is missing or wrong, or the policy needs energies.
             CheckpointError: the scorer is missing or cannot be loaded.
         """
         folder = RunDir(run_address(str(run)))

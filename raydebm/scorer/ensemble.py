@@ -191,15 +191,15 @@ def backbone_for(
 def cpu_dtype_for(
     folder: Path, weights: Weights, texts: Sequence[tuple[str, str]], *, micro_batch_tokens: int
 ) -> tuple[str, float | None]:
-    """The dtype in which a CPU scores, and the rank correlation of bfloat16 with float32 if bfloat16 is the faster.
+    """The dtype for scoring on a CPU, and the rank correlation of bfloat16 with float32 if bfloat16 is faster.
 
-    bfloat16 is chosen where the machine is faster in it (``precision.cpu_dtype``) and its mean energies rank the texts
-    as those of float32 do, with a correlation of at least ``MIN_RANK_CORRELATION``.
+    bfloat16 is chosen if this machine is faster with it (``precision.cpu_dtype``) and the ranks of its mean energies
+    agree with those of float32, with a correlation of at least ``MIN_RANK_CORRELATION``.
 
     Args:
         folder: checkpoint folder.
         weights: result of ``backbone.frozen_weights``.
-        texts: (problem, candidate) texts, some of those that are to be scored.
+        texts: a sample of the (problem, candidate) texts to score.
     """
     record, adapters = read_ensemble(folder)
     faster = backbone_for(record, weights=weights, device="cpu")

@@ -85,8 +85,8 @@ def rank_correlation(
 ) -> float | None:
     """Spearman's rank correlation of the mean energies of the same texts, scored twice.
 
-    Texts that failed the first time are left out. None if another text failed the second time, or if all mean energies
-    of one time are equal.
+    Texts that failed the first time are left out. None if another text failed the second time, or if one time all mean
+    energies are equal.
     """
     from scipy.stats import rankdata  # imported here because it is slow
 

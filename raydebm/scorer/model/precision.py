@@ -2,8 +2,8 @@
 
 A CPU's flags do not show whether bfloat16 is faster: with AMX or AVX512-BF16 a forward pass takes a fraction of the
 time, without them more than twice as long, and operations other than matrix products gain nothing. So the lowest blocks
-of the encoder are timed in both dtypes on random states. Whether bfloat16 ranks texts as float32 does is measured on
-texts of the stage that scores (``ensemble.cpu_dtype_for``).
+of the encoder are timed in both dtypes on random states. The scoring stage then checks on a sample of
+its texts that bfloat16 ranks them as float32 does (``ensemble.cpu_dtype_for``).
 """
 
 import copy
@@ -32,7 +32,7 @@ _chosen: dict[str, torch.dtype] = {}
 
 
 def cpu_dtype(encoder: nn.Module) -> torch.dtype:
-    """bfloat16 if this machine runs the encoder's blocks at least ``MIN_GAIN`` times as fast in it, else float32.
+    """bfloat16 if this machine runs the encoder's blocks at least ``MIN_GAIN`` times as fast with it, else float32.
 
     Probed once per process and config, in less than a second.
     """
