@@ -1,7 +1,7 @@
 """Files of recorded pools, read for some of their models.
 
 In:   raydebm's candidate Parquet, or JSON lines (plain or gzip); a folder means its ``candidates.parquet``.
-Out:  one entry per problem, model and sample, with thinking separated from the answer as in a reply.
+Out:  one candidate per problem, model and sample, with thinking separated from the answer as in a reply.
 Independent of: problems.
 """
 
@@ -24,15 +24,9 @@ from raydebm.user_files import text_lines
 
 log = logging.getLogger(__name__)
 
-Rank = tuple[int, int, int]
-"""(pass, sample index, 1 if greedy)."""
-
-Entries = Sequence[tuple[str, str, Rank, Candidate]]
-"""(problem id in the file, model, rank, candidate) of every usable entry. Problem, model and rank occur once, in later
-passes once per chat."""
-
-Pool = tuple[Entries, set[str]]
-"""The entries of the requested models, and the names of all models in the file."""
+Pool = tuple[Sequence[Candidate], set[str]]
+"""The candidates of the requested models, with the file's own problem ids, and the names of all models in the file.
+Problem, model, pass, sample and greediness occur once, in later passes once per chat."""
 
 _Sample = tuple[str, int, str]
 """Sort key of a model's samples: run, sample, and the sample as text if it is not an integer."""
@@ -62,7 +56,7 @@ def answers_chat(recorded: Candidate, messages: Sequence[Message], response_form
 
 
 def read_pool_file(name: str | Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
-    """Read the entries of some models, by default of all, as candidates of a task. Of several fields for the answer in
+    """Read the answers of some models, by default of all, as candidates of a task. Of several fields for the answer in
     JSON lines the first one present counts.
 
     Raises:
@@ -71,10 +65,12 @@ def read_pool_file(name: str | Path, task: str, text_fields: Sequence[str], mode
     path = local_path(str(name))
     if path.is_dir():
         path /= "candidates.parquet"
-    entries, known = (
-        _read_parquet(path) if path.suffix == PARQUET else _read_json_lines(path, task, text_fields, models)
-    )
-    return [(source_id, model, rank, _apart_from_thinking(found)) for source_id, model, rank, found in entries], known
+    if path.suffix == PARQUET:
+        candidates, known = _read_parquet(path)
+    else:
+        candidates, known = _read_json_lines(path, task, text_fields, models)
+    wanted = known if models is None else models
+    return [_apart_from_thinking(candidate) for candidate in candidates if candidate.generator in wanted], known
 
 
 def _apart_from_thinking(candidate: Candidate) -> Candidate:
@@ -97,20 +93,19 @@ def _read_parquet(path: Path) -> Pool:
         raise TaskDataError(str(error)) from error
     if not candidates:
         raise TaskDataError(f"recorded pool {str(path)!r} is empty")
-    by_key: dict[tuple[str, str, Rank, str], Candidate] = {}
-    for candidate in candidates:
-        rank = (candidate.pass_index, candidate.sample_index, int(candidate.is_greedy))
-        chat = candidate.candidate_id if candidate.pass_index > 1 else ""
-        by_key.setdefault((candidate.problem_id, candidate.generator, rank, chat), candidate)
-    return [(*key[:3], candidate) for key, candidate in by_key.items()], {key[1] for key in by_key}
+    first: dict[tuple[object, ...], Candidate] = {}
+    for one in candidates:
+        chat = one.candidate_id if one.pass_index > 1 else ""
+        key = (one.problem_id, one.generator, one.pass_index, one.sample_index, one.is_greedy, chat)
+        first.setdefault(key, one)
+    return list(first.values()), {candidate.generator for candidate in candidates}
 
 
 def _read_json_lines(path: Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
     entries, known = _entries(path, text_fields, models)
     sample_of = _sample_indices((model, sample) for _, model, sample in entries)
-    found = []
-    for (problem_id, model, sample), (text, error) in entries.items():
-        candidate = Candidate(
+    candidates = [
+        Candidate(
             candidate_id=content_id("recorded", task, problem_id, model, list(sample), text),
             task=task,
             problem_id=problem_id,
@@ -119,8 +114,9 @@ def _read_json_lines(path: Path, task: str, text_fields: Sequence[str], models: 
             error=error,
             sample_index=sample_of[model, sample],
         )
-        found.append((problem_id, model, (1, candidate.sample_index, 0), candidate))
-    return found, known
+        for (problem_id, model, sample), (text, error) in entries.items()
+    ]
+    return candidates, known
 
 
 def _sample_indices(samples: Iterable[tuple[str, _Sample]]) -> dict[tuple[str, _Sample], int]:

@@ -13,12 +13,11 @@ recorded text is separated from its answer, as in a reply.
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from raydebm.config import GeneratorConfig, RecordedGenerator
 from raydebm.errors import PoolError, UnknownNameError
 from raydebm.generators.pool_files import TEXT_FIELDS, Pool, answers_chat, read_pool_file
-from raydebm.generators.requests import LogProbs, TokenUsage, answered, unanswered
+from raydebm.generators.requests import TokenUsage, answered, unanswered
 from raydebm.records import Candidate, GenerationRequest, Problem
 
 
@@ -37,18 +36,16 @@ def import_pool(
     """
     own_ids = _run_ids(problems)
     place = {problem_id: number for number, problem_id in enumerate(dict.fromkeys(own_ids.values()))}
-    entries, _ = read_pool_file(path, task, text_fields, None)
-    found = [
-        (place[own_ids[source_id]], model, rank, replace(candidate, problem_id=own_ids[source_id]))
-        for source_id, model, rank, candidate in entries
-        if source_id in own_ids
-    ]
+    recorded, _ = read_pool_file(path, task, text_fields, None)
+    found = [replace(one, problem_id=own_ids[one.problem_id]) for one in recorded if one.problem_id in own_ids]
     if not found:
         raise PoolError(
             f"recorded pool {str(path)!r} has no answer for any of the {len(place)} problems; its problem ids look "
-            f"like {entries[0][0]!r}, and must be raydebm's own or the source_id of a problem"
+            f"like {recorded[0].problem_id!r}, and must be raydebm's own or the source_id of a problem"
         )
-    return [candidate for *_, candidate in sorted(found, key=lambda entry: entry[:3])]
+    return sorted(
+        found, key=lambda one: (place[one.problem_id], one.generator, one.pass_index, one.sample_index, one.is_greedy)
+    )
 
 
 class PoolGenerator:
@@ -62,7 +59,8 @@ class PoolGenerator:
     def __init__(
         self, config: RecordedGenerator, *, problems: Iterable[Problem] = (), pool: Pool | None = None
     ) -> None:
-        """Read the pool, unless its content is given. Problems are needed if the file's ids are the source's own.
+        """Read the pool, unless the model's part of it is given. Problems are needed if the file's ids are the source's
+        own.
 
         Raises:
             TaskDataError: the file is missing, unreadable, or has no usable line.
@@ -71,17 +69,14 @@ class PoolGenerator:
         self.name, self.path = config.name, config.pool
         self._model = config.model
         self._source_ids = {problem_id: source_id for source_id, problem_id in _run_ids(problems).items()}
-        entries, known = read_pool_file(config.pool, "", config.text_fields, (config.model,)) if pool is None else pool
+        found, known = read_pool_file(config.pool, "", config.text_fields, (config.model,)) if pool is None else pool
         if config.model not in known:
             raise UnknownNameError("model of the recorded pool", config.model, known)
         self._recorded: dict[tuple[str, bool, int, int], list[Candidate]] = {}
-        for source_id, model, rank, candidate in entries:
-            if model == config.model:
-                key = (source_id, candidate.is_greedy, candidate.pass_index, rank[1])
-                self._recorded.setdefault(key, []).append(candidate)
-        self._answered = {
-            source_id for source_id, model, _, found in entries if model == config.model and found.text is not None
-        }
+        for one in found:
+            key = (one.problem_id, one.is_greedy, one.pass_index, one.sample_index)
+            self._recorded.setdefault(key, []).append(one)
+        self._answered = {one.problem_id for one in found if one.text is not None}
 
     async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
         """Answer from the pool, in the order of the requests."""
@@ -107,14 +102,11 @@ class PoolGenerator:
             return unanswered(request, self.missing_reason(request))
         if recorded.text is None:
             return unanswered(request, recorded.error or "recorded without text")
-        return answered(
-            request,
-            recorded.text,
-            usage=TokenUsage(prompt_tokens=recorded.prompt_tokens, completion_tokens=recorded.completion_tokens),
-            reasoning=recorded.reasoning,
-            finish_reason=recorded.finish_reason,
-            logprobs=self._logprobs(recorded),
+        usage = TokenUsage(prompt_tokens=recorded.prompt_tokens, completion_tokens=recorded.completion_tokens)
+        reply = answered(
+            request, recorded.text, usage=usage, reasoning=recorded.reasoning, finish_reason=recorded.finish_reason
         )
+        return replace(reply, logprob=recorded.logprob, worst_logprob=recorded.worst_logprob)
 
     def missing_reason(self, request: GenerationRequest) -> str:
         """Reason why the request has no recorded answer."""
@@ -123,11 +115,6 @@ class PoolGenerator:
         other = ", but after other feedback" if has == "an" else ""
         answer = f"{has} answer of {self._model!r} for this problem, pass and sample{other}"
         return f"not recorded: pool {self.path!r} has {answer}"
-
-    def _logprobs(self, recorded: Candidate) -> LogProbs | None:
-        if recorded.logprob is None or recorded.worst_logprob is None:
-            return None
-        return LogProbs(recorded.logprob, recorded.worst_logprob)
 
     def _candidates(self, request: GenerationRequest) -> list[Candidate]:
         """All recordings of the request's problem, pass and sample, for any chat."""
@@ -156,9 +143,9 @@ def recorded_generators(configs: Iterable[GeneratorConfig], *, problems: Iterabl
             by_file.setdefault((config.pool, tuple(config.text_fields)), []).append(config)
     for (path, text_fields), entries in by_file.items():
         found, known = read_pool_file(path, "", text_fields, [config.model for config in entries])
-        of_model: dict[str, list[Any]] = {}
-        for entry in found:
-            of_model.setdefault(entry[1], []).append(entry)
+        of_model: dict[str, list[Candidate]] = {}
+        for one in found:
+            of_model.setdefault(one.generator, []).append(one)
         for config in entries:
             yield PoolGenerator(config, problems=problems, pool=(of_model.get(config.model, ()), known))
 

@@ -72,7 +72,7 @@ class StageContext:
         if not isinstance(config, RecordedGenerator) or self.recipe.decision.rule != "paper":
             return None
         pool = read_pool_file(config.pool, "", config.text_fields, (config.model,))
-        return pool if any(model == config.model and rank[0] > 1 for _, model, rank, _ in pool[0]) else None
+        return pool if any(candidate.pass_index > 1 for candidate in pool[0]) else None
 
     @property
     def name(self) -> str:

@@ -76,10 +76,10 @@ def _stages(context: StageContext) -> str:
 
 def _later_passes(context: StageContext) -> Iterator[str]:
     if context.recorded_replies is not None:
-        replies = [key for *key, candidate in context.recorded_replies[0] if candidate.pass_index > 1]
+        replies = [candidate for candidate in context.recorded_replies[0] if candidate.pass_index > 1]
         yield (
             f"later passes: the pool has {len(replies):,} replies to feedback about "
-            f"{len({problem_id for problem_id, *_ in replies}):,} problems; each is used where the loop gives the same "
+            f"{len({candidate.problem_id for candidate in replies}):,} problems; each is used where the loop gives the same "
             "feedback, and nowhere else"
         )
     elif default_policy(context).max_passes > 1:

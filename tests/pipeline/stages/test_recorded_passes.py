@@ -36,8 +36,8 @@ def replayed(small_llms):
     """A run with problems, a problem with recorded replies, and the chat that they answer."""
     context = StageContext(recipe=small_llms("paper"))
     make_problems(context)
-    entries, _ = read_pool_file(POOL, "", ("text",), None)
-    second = next(candidate for *_, candidate in entries if candidate.pass_index == 2)
+    candidates, _ = read_pool_file(POOL, "", ("text",), None)
+    second = next(candidate for candidate in candidates if candidate.pass_index == 2)
     problem = context.problems()[second.problem_id]
     chats = [
         (
@@ -45,8 +45,8 @@ def replayed(small_llms):
             {"role": "assistant", "content": candidate.text},
             {"role": "user", "content": QUALITY_FEEDBACK},
         )
-        for problem_id, _, _, candidate in entries
-        if problem_id == problem.problem_id and candidate.pass_index == 1 and candidate.text
+        for candidate in candidates
+        if candidate.problem_id == problem.problem_id and candidate.pass_index == 1 and candidate.text
     ]
     return context, problem, next(chat for chat in chats if answers_chat(second, chat))
 
