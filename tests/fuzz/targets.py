@@ -31,8 +31,11 @@ from raydebm.tasks import get_task, task_of
 from raydebm.tasks.base import Task
 from raydebm.tasks.constraints import expressions, schemas, templates
 from raydebm.tasks.constraints.patterns import compile_pattern, is_found
+from raydebm.tasks.declared import DeclaredTask
 from raydebm.tasks.declared.answer_reading import find_json
 from raydebm.tasks.musr import problem_of as story_of
+from raydebm.tasks.taco.calls import calls_in
+from raydebm.tasks.taco.public_tests import allows_any_answer, samples_in
 from raydebm.tasks.travelplanner.plans import canonical_plan, read_plan
 from raydebm.user_files import read_json_lines
 
@@ -46,6 +49,10 @@ TOKENS = (
     '[{"day": 1, "current_city": "from Ada to Bree", "lunch": "-"}]', '{"day": 2}', '"day"', "null", "True", "None",
     "// note\n", "<think>", "</think>", "Score: 8", "8/10", "**", "`", "_", "\\d+", "(a+)+", "^", "*", "?", "[a-z]",
     "answer", "problem", "[]", "[?", "length(", "@", "&&", "`2`", ".*", "{value}", "{0}", "{{", "}}",
+    "{'answer': 'a' ", '"answer": \\frac{1}{', "1x)", "sqrt(", "\nanswer: 1", "\\boxed 1 or ", "is the one = 5 ",
+    "answer: A ", "knight: ", "knight:" + " " * 50, "\nknight: Ava, ", "{} ", "Ava | ", '{"', '["', '{"a":', '{"a ',
+    '{"\\"{', '[{"lunch":"a","dinner":"b"},', "````", "```python ", "f(", "(", "f(1) == [",
+    "Sample Input\n1\nSample Output\n", "print ", "-", "multiple ",
     '"type": "object"', '"$ref": "#"', '"pattern": "', "\u00e9", "\u2212", "\u0000", "\ufeff", "\U0001f600",
     "\u202e", "\ud800",
 )  # fmt: skip
@@ -115,6 +122,12 @@ def template(text: str) -> None:
     except ConstraintError:
         return
     templates.fill(text, {"value": 1, "path": "a"})
+
+
+def examples(text: str) -> None:
+    list(calls_in(text, "f"))
+    list(samples_in(text))
+    allows_any_answer(text)
 
 
 def pattern(text: str) -> None:
@@ -242,6 +255,8 @@ def targets() -> Mapping[str, Target]:
         **{f"answer {name}": answers_of(get_task(name), problem) for name, problem in problems.items()},
         **{f"problem {name}": _reads_a_problem(get_task(name)) for name in (*problems, "taco", "travelplanner")},
         "answer taco": _parses(get_task("taco"), Problem(task="taco", problem_id="t", prompt="Print.", data={})),
+        "answer choice": _parses(_CHOICE, Problem(task="choice", problem_id="c", prompt="Which?")),
+        "examples of a statement": examples,
         "expression": expression,
         "json lines": json_lines,
         "judge's rating": rating,
@@ -254,6 +269,16 @@ def targets() -> Mapping[str, Target]:
         "task file": task_file,
         "template": template,
     }
+
+
+_CHOICE = DeclaredTask(
+    {
+        "name": "choice",
+        "instructions": "Answer.",
+        "prompt": "{question}",
+        "output": {"format": "choice", "choices": ["A", "b"]},
+    }
+)
 
 
 def _parses(task: Task, problem: Problem) -> Target:

@@ -49,7 +49,6 @@ class MisbehavingServer(ThreadedServer):
             {
                 "requests": self.num_requests,
                 "max_in_flight": self.max_in_flight,
-                "most": max(self.attempts.values(), default=0),
                 "paid": self.num_paid,
             }
         )
@@ -154,11 +153,6 @@ async def _endless(request: web.Request, body: dict[str, Any], name: str) -> web
         await response.write(BLANKS)
 
 
-async def _packed_answer(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
-    content = json.dumps(completion(f"answer to {name}")).encode()
-    return web.Response(body=gzip.compress(content), headers={"Content-Encoding": "gzip"})
-
-
 def _fixed(status: int, content: Any, headers: dict[str, str] | None = None) -> Behaviour:
     async def behave(request: web.Request, body: dict[str, Any], name: str) -> web.StreamResponse:
         text = content if isinstance(content, str) else json.dumps(content)
@@ -187,7 +181,6 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "redirect": _redirect,
     "packed": _packed,
     "endless": _endless,
-    "packed answer": _packed_answer,
     "401": _echo_key,
     "402": _fixed(402, {"error": {"message": "insufficient credits"}}),
     "404": _fixed(404, {"error": {"message": "no such model"}}),
@@ -202,7 +195,6 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "no content": _fixed(200, completion(None)),
     "filtered": _fixed(200, completion(None, finish_reason="content_filter")),
     "cut thinking": _fixed(200, completion("<think>so much to", finish_reason="length")),
-    "length": _fixed(200, completion("an answer that", finish_reason="length")),
     "think": _fixed(200, completion("<think>two and two</think>\n\nfour")),
     "reasoning": _fixed(200, completion("four", message={"reasoning": "two and two"})),
     "reasoning_content": _fixed(200, completion("four", message={"reasoning_content": "two and two"})),
@@ -211,9 +203,6 @@ BEHAVIOURS: dict[str, Behaviour] = {
     ),
     "error in body": _fixed(200, {"error": {"code": 502, "message": "provider is down"}}),
     "priced": _fixed(200, completion("four", usage={"cost": 0.25})),
-    "half a character": _fixed(200, completion("four \ud83d")),
-    "half a character in reasoning": _fixed(200, completion("four", message={"reasoning": "two \ud83d"})),
-    "half a character refused": _fixed(400, {"error": {"message": "not \ud83d"}}),
 }
 
 

@@ -5,7 +5,6 @@ from fractions import Fraction
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from task_data import cpu_within
 
 from raydebm.tasks.answers import find_number, numbers_in, read_number, render_number
 
@@ -161,23 +160,3 @@ def test_a_number_whose_canonical_text_would_not_be_read_is_none():
 def test_total_on_any_text(text):
     value = find_number(text, fallback=True)
     assert value is None or isinstance(value, Fraction)
-
-
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "#### ",
-        "\\boxed{",
-        '{"answer": "',
-        "answer is ",
-        "\\frac{1}",
-        "1x)",
-        "{'answer': 'a' ",
-        '"answer": \\frac{1}{',
-    ],
-)
-def test_degenerate_repetition_stays_cheap(unit):
-    """A model that repeats itself until its token limit writes some 30,000 characters."""
-    with cpu_within(30):
-        find_number(unit * (30_000 // len(unit)), fallback=True)
-        find_number("#### " + unit * (30_000 // len(unit)), fallback=True)

@@ -1,7 +1,6 @@
 """Sample inputs and outputs in statements."""
 
 import pytest
-from task_data import cpu_within
 
 from raydebm.tasks.taco.comparison import same_output
 from raydebm.tasks.taco.public_tests import allows_any_answer, samples_in
@@ -57,18 +56,6 @@ def test_nothing_that_is_no_pair(text):
 )
 def test_statements_that_allow_more_than_one_output(statement, expected):
     assert allows_any_answer(statement) is expected
-
-
-def test_hostile_statements_take_no_long_time():
-    with cpu_within(5):
-        for text in (
-            "Sample Input\n1\nSample Output\n" * 20_000,
-            "print " * 50_000,
-            "-" * 200_000,
-            "multiple " * 50_000,
-        ):
-            list(samples_in(text))
-            allows_any_answer(text)
 
 
 def test_the_samples_of_tacos_test_statements_are_the_recorded_ones(shared_data):
