@@ -65,8 +65,9 @@ class MissingKeyError(ConfigError):
         )
 
 
-class ConstraintError(RaydebmError):
-    """A constraint is declared wrongly, or its check returned something that is not a penalty."""
+class ConstraintError(RaydebmError, ValueError):
+    """A constraint is declared wrongly, or its check returned something that is not a penalty. A ``ValueError``, which
+    pydantic reports with its key."""
 
 
 class TaskDataError(RaydebmError):

@@ -17,7 +17,7 @@ TASK = ReasoningGym()
 
 
 def scored(dataset, answer):
-    question = entries_of(dataset, CONFIG).questions[0][0]
+    question = entries_of(dataset, CONFIG)[1][0][0]
     return score_of(dataset, CONFIG, 0, question=question, answer=answer)
 
 
@@ -30,21 +30,21 @@ def test_generated_questions_are_the_same_in_every_process():
     other = LibraryProcess("reasoning-gym")
     try:
         again = other.ask({"entries": "word_ladder", "config": CONFIG}, cpu_s=60.0)
-        assert tuple(map(tuple, again["entries"])) == entries_of("word_ladder", CONFIG).questions
+        assert list(map(tuple, again["entries"])) == entries_of("word_ladder", CONFIG)[1]
     finally:
         other.close()
 
 
 def test_a_verifier_judges_by_meaning_where_texts_differ(tmp_path):
-    question, _ = entries_of("complex_arithmetic", CONFIG).questions[0]
+    question, _ = entries_of("complex_arithmetic", CONFIG)[1][0]
     row = {"dataset": "complex_arithmetic", "question": question, "expected_answer": "?", "config": CONFIG}
     problem, gold = loaded(tmp_path, row)
-    answer = entries_of("complex_arithmetic", CONFIG).questions[0][1]
+    answer = entries_of("complex_arithmetic", CONFIG)[1][0][1]
     assert label(TASK, problem, gold, f"<answer>({answer})</answer>").verdict is Verdict.CORRECT
 
 
 def test_recorded_questions_find_their_entry_by_the_settings_beside_them(tmp_path):
-    question, answer = entries_of("gcd", CONFIG).questions[2]
+    question, answer = entries_of("gcd", CONFIG)[1][2]
     (tmp_path / "configs_x.json").write_text(json.dumps({"configs": {"gcd": CONFIG}}), encoding="utf-8")
     _, gold = loaded(tmp_path, {"dataset": "gcd", "question": question, "expected_answer": answer})
     assert gold.value == {"answer": answer, "entry": {"dataset": "gcd", "config": CONFIG, "index": 2}}
@@ -82,7 +82,7 @@ def test_a_verifier_that_computes_on_and_on_is_ended_and_the_next_call_works(mon
     monkeypatch.setattr("raydebm.tasks.reasoning_gym.sources.SCORE_CPU_S", 2.0)
     with pytest.raises(LibraryError, match="more than 2 s of CPU time"):
         scored("simple_integration", "9**9**9**9")
-    question, answer = entries_of("simple_integration", CONFIG).questions[0]
+    question, answer = entries_of("simple_integration", CONFIG)[1][0]
     assert score_of("simple_integration", CONFIG, 0, question=question, answer=answer) == 1.0
 
 

@@ -66,13 +66,6 @@ class EndpointAccess:
     """Semaphore over all endpoints of this process, entered after the endpoint's own."""
 
 
-def _transport_to(config: OpenAIGenerator, connect: Callable[[OpenAIGenerator], Transport]) -> Transport:
-    if not config.replica_urls:
-        return connect(config)
-    urls = dict.fromkeys(config.addresses)
-    return Replicas({url: connect(config.model_copy(update={"base_url": url})) for url in urls})
-
-
 @dataclass(slots=True)
 class _Attempts:
     """One request and its attempts."""
@@ -106,14 +99,17 @@ class OpenAIApiGenerator:
         self._key = access.key or key_of(config)
         self._budget = access.budget or Budget(None)
         self._backoff = backoff or Backoff()
-        self._transport = _transport_to(config, lambda server: transport(server, self._key))
+        servers = {
+            url: transport(config.model_copy(update={"base_url": url}), self._key)
+            for url in dict.fromkeys(config.addresses)
+        }
+        self._transport = Replicas(servers) if len(servers) > 1 else servers[config.base_url]
         self._slots = asyncio.Semaphore(config.max_in_flight)
         self._shared_slots = access.shared_slots or nullcontext()
         self._rate = RateLimit(config.requests_per_minute)
         self._jitter = random.Random(seed_for("jitter", config.name, os.getpid()))
-        self._turn = (
-            asyncio.Lock()
-        )  # first come, first served: one request waits for the rate limit, the others for the lock
+        # First come, first served: one request waits for the rate limit, the others for the lock.
+        self._turn = asyncio.Lock()
         self._refusals = Refusals()
         self._is_free = cost_of(config, 1, 1) == 0.0
         self._asks_logprobs = config.logprobs
@@ -177,11 +173,9 @@ class OpenAIApiGenerator:
 
         A last attempt without a stated cost may have been billed, even after others that were refused for free.
         """
-        is_stated = isinstance(error, ReplyError) and (error.failure, usage_cost(self._config, error.usage)) != (
-            None,
-            None,
-        )
-        if is_stated:  # the error states its cost, or that nothing was sent
+        if isinstance(error, ReplyError) and (
+            error.failure is not None or usage_cost(self._config, error.usage) is not None
+        ):  # the error says that nothing was sent, or states its cost
             return call.cost_usd
         if not call.cost_usd:
             return None

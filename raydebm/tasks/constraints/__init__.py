@@ -31,16 +31,6 @@ Check = Callable[[Problem, Any], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exactness:
-    """Exactness of a constraint for one problem."""
-
-    exact: bool
-    """If True, an answer that satisfies the constraint is right, and one that violates it is wrong."""
-    note: str = ""
-    """Reason why the constraint proves nothing, such as ``"the puzzle has 2 solutions"``; empty if it does."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
     """A gold-free check of an answer."""
 
@@ -50,8 +40,9 @@ class Constraint:
     """A sentence that a model can act on, with ``{name}`` for a finding's value; values are not templates."""
     weight: float = 1.0
     """w_j, finite and at least 0."""
-    exactness: Callable[[Problem], Exactness] | None = None
-    """Exactness for a problem. Default: never exact."""
+    exactness: Callable[[Problem], str] | None = None
+    """Reason why the constraint proves nothing for a problem, such as ``"the puzzle has 2 solutions"``; empty if it is
+    exact: an answer that satisfies it is right, and one that violates it is wrong. Default: never exact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,11 +61,11 @@ def proof_of(constraints: Sequence[Constraint], problem: Problem, violations: Se
     A violated exact constraint proves the answer wrong. It is proven right if at least one constraint is exact and
     every exact one holds.
     """
-    verdicts = {
+    notes = {
         constraint.name: constraint.exactness(problem) for constraint in constraints if constraint.exactness is not None
     }
-    note = "; ".join(verdict.note for verdict in verdicts.values() if verdict.note)
-    exact = {name for name, verdict in verdicts.items() if verdict.exact}
+    note = "; ".join(filter(None, notes.values()))
+    exact = {name for name, reason in notes.items() if not reason}
     if not exact:
         return Proof(holds=None, note=note)
     return Proof(holds=exact.isdisjoint(violation.constraint for violation in violations), note=note)

@@ -17,7 +17,6 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from raydebm.config.section import Documented
-from raydebm.errors import ConstraintError
 from raydebm.records import Problem
 from raydebm.tasks.constraints import Constraint, Finding
 from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, kind_of, parse_expression
@@ -31,19 +30,11 @@ MAX_COUNTED = 100_000
 """Maximum number of findings that are made and counted, of which ``MAX_FINDINGS`` are listed."""
 
 
-def refused_as_value_error(check: Callable[..., Any], *arguments: Any, **named: Any) -> None:
-    """Run a check inside a pydantic validator, which reports ValueErrors with their key."""
-    try:
-        check(*arguments, **named)
-    except ConstraintError as error:
-        raise ValueError(str(error)) from error
-
-
 def checked_by(check: Callable[[Any], Any]) -> AfterValidator:
     """Validator of a field by a check that raises ConstraintError."""
 
     def validated(value: Any) -> Any:
-        refused_as_value_error(check, value)
+        check(value)
         return value
 
     return AfterValidator(validated)
@@ -87,7 +78,7 @@ class Rule(Strict):
     @model_validator(mode="after")
     def _places_exist(self) -> "Rule":
         if self.message is not None:
-            refused_as_value_error(check_template, self.message, self.PLACES)
+            check_template(self.message, self.PLACES)
         return self
 
     def expressions(self) -> Iterator[str]:
@@ -108,14 +99,6 @@ class Rule(Strict):
         return self.finding(Fault(math.inf, message="{path} is missing"), share, path=path)
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedValue:
-    """A value to check, and its name in messages."""
-
-    path: str
-    value: Any
-
-
 class ValuesRule(Rule):
     """A rule about one or several values.
 
@@ -131,7 +114,7 @@ class ValuesRule(Rule):
 
     @model_validator(mode="after")
     def _value_is_readable(self) -> "ValuesRule":
-        refused_as_value_error(parse_expression, self.value, at_root=self.each is None)
+        parse_expression(self.value, at_root=self.each is None)
         return self
 
     @property
@@ -142,32 +125,31 @@ class ValuesRule(Rule):
     def expressions(self) -> Iterator[str]:
         yield self.value if self.each is None else self.each
 
-    def placed_values(self, document: RuleInput) -> list[PlacedValue]:
-        """The values to check, with None for missing ones; EvaluationError if ``each`` is not a list."""
+    def placed_values(self, document: RuleInput) -> list[tuple[str, Any]]:
+        """(name in messages, value to check, None if missing); EvaluationError if ``each`` is not a list."""
         if self.each is None:
             result = document.value_of(self.value)
             if not isinstance(result, list):
-                return [PlacedValue(self.value, result)]
-            return [PlacedValue(f"{self.value}[{index}]", element) for index, element in enumerate(result)]
+                return [(self.value, result)]
+            return [(f"{self.value}[{index}]", element) for index, element in enumerate(result)]
         items = document.value_of(self.each)
         if not isinstance(items, list):
             raise EvaluationError(f"{self.each} must be a list, got {kind_of(items)}")
         below = "" if self.value == "@" else f".{self.value}"
         return [
-            PlacedValue(f"{self.each}[{index}]{below}", document.value_in(element, self.value))
+            (f"{self.each}[{index}]{below}", document.value_in(element, self.value))
             for index, element in enumerate(items)
         ]
 
     def findings(self, document: RuleInput) -> Iterator[Finding]:
         places = self.placed_values(document)
         faults_of = self.checker(document)
-        for index, place in enumerate(places):
-            if place.value is None:
-                yield self.missing(place.path, 1 / len(places))
+        for index, (path, value) in enumerate(places):
+            if value is None:
+                yield self.missing(path, 1 / len(places))
                 continue
-            for fault in faults_of(place.value):
-                common = {"path": place.path, "value": place.value, "index": index, "count": len(places)}
-                yield self.finding(fault, 1 / len(places), **common)
+            for fault in faults_of(value):
+                yield self.finding(fault, 1 / len(places), path=path, value=value, index=index, count=len(places))
 
     def checker(self, document: RuleInput) -> Callable[[Any], Iterable[Fault]]:
         """Checker of single values, made once for all values of an answer."""

@@ -134,14 +134,14 @@ class Sum(Compare):
 
     def findings(self, document: RuleInput) -> Iterator[Finding]:
         places = self.placed_values(document)
-        odd = next((place for place in places if not is_number(place.value)), None)
-        if odd is not None and odd.value is None:
-            yield self.missing(odd.path, 1.0)
-            return
-        if odd is not None:
-            raise EvaluationError(f"{odd.path} must be a number, got {kind_of(odd.value)}")
+        for path, value in places:
+            if value is None:
+                yield self.missing(path, 1.0)
+                return
+            if not is_number(value):
+                raise EvaluationError(f"{path} must be a number, got {kind_of(value)}")
         # Not fsum, which raises where a sum overflows.
-        total = number_of(sum(number_of(place.value) for place in places))
+        total = number_of(sum(number_of(value) for _, value in places))
         for fault in self.checker(document)(total):
             yield self.finding(fault, 1.0, path=self.path, value=total, count=len(places))
 
@@ -176,11 +176,11 @@ class Unique(ValuesRule):
     def findings(self, document: RuleInput) -> Iterator[Finding]:
         places = self.placed_values(document)
         groups: dict[str, list[Any]] = {}
-        for place in places:
-            if place.value is None:
-                yield self.missing(place.path, 1 / len(places))
+        for path, value in places:
+            if value is None:
+                yield self.missing(path, 1 / len(places))
             else:
-                groups.setdefault(key_of(place.value), []).append(place.value)
+                groups.setdefault(key_of(value), []).append(value)
         for group in groups.values():
             if len(group) > 1:
                 values = {"path": self.path, "value": group[0], "times": len(group), "count": len(places)}

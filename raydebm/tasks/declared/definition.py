@@ -13,7 +13,7 @@ from raydebm.config.section import faults_in
 from raydebm.errors import ConfigError
 from raydebm.tasks.base import FEEDBACK, RULES
 from raydebm.tasks.constraints.expressions import problem_fields
-from raydebm.tasks.constraints.rule import Expression, Rule, Strict, refused_as_value_error
+from raydebm.tasks.constraints.rule import Expression, Rule, Strict
 from raydebm.tasks.constraints.rule_kinds import AnyRule, Pattern, Schema, read_rule
 from raydebm.tasks.constraints.templates import places_in
 
@@ -23,7 +23,6 @@ RESERVED = frozenset({"source_id"})
 
 
 def _prompt(template: str) -> str:
-    refused_as_value_error(places_in, template)
     if not places_in(template):
         raise ValueError("the prompt needs at least one field of the data, such as {question}")
     return template

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 from raydebm.errors import TaskDataError
 from raydebm.identity import canonical_json
-from raydebm.records import Gold, Message, Problem, Verdict
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
-from raydebm.tasks.constraints import Constraint, Exactness, Finding
+from raydebm.records import Gold, Message, Problem
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, judgement, required_field
+from raydebm.tasks.constraints import Constraint, Finding
 from raydebm.tasks.fields import compare_fields, leaves
 from raydebm.tasks.file_backed import question_of, source_id_of
 from raydebm.tasks.knights_knaves.answers import find_answer
@@ -56,16 +56,12 @@ def _num_solutions(statements: tuple[Statement, ...]) -> int:
     return len(solutions(statements))
 
 
-def _exactness(problem: Problem) -> Exactness:
+def _exactness(problem: Problem) -> str:
     """Exact for a puzzle with one solution; a typed puzzle may have several or none."""
     count = _num_solutions(_statements(problem))
-    if count == 1:
-        return Exactness(exact=True)
     if count == 0:
-        return Exactness(exact=False, note="the puzzle has no solution: every answer contradicts a statement")
-    return Exactness(
-        exact=False, note=f"the puzzle has {count} solutions: an answer that fits the statements is one of them"
-    )
+        return "the puzzle has no solution: every answer contradicts a statement"
+    return "" if count == 1 else f"the puzzle has {count} solutions: an answer that fits the statements is one of them"
 
 
 class KnightsKnaves:
@@ -123,7 +119,6 @@ class KnightsKnaves:
         return canonical_json(answer)
 
     def fields(self, problem: Problem, answer: Answer) -> dict[str, str]:
-        """Everyone's role."""
         return leaves(answer)
 
     def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
@@ -134,13 +129,11 @@ class KnightsKnaves:
         """Correct if everyone's role is right."""
         answer = self.parse(problem, text)
         if answer is None:
-            return Judgement(verdict=Verdict.INCORRECT, reason="no answer for every inhabitant")
+            return judgement(False, "no answer for every inhabitant")
         roles = gold.value["roles"]
         fields = compare_fields(leaves(answer), leaves(roles))
         wrong = [name for name, role in roles.items() if answer.get(name) != role]
-        if wrong:
-            return Judgement(verdict=Verdict.INCORRECT, reason=f"wrong role: {', '.join(wrong)}", fields=fields)
-        return Judgement(verdict=Verdict.CORRECT, fields=fields)
+        return judgement(not wrong, f"wrong role: {', '.join(wrong)}", fields=fields)
 
 
 def problem_of(text: str, *, source_id: str | None = None) -> Problem:

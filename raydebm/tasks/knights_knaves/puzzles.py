@@ -8,13 +8,12 @@ import random
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from raydebm.errors import ConfigError, TaskDataError
 from raydebm.identity import content_id, seed_for
 from raydebm.tasks.knights_knaves.logic import MAX_PEOPLE, Assignment, Statement, solutions
 from raydebm.tasks.knights_knaves.wording import NAMES, SPEECHES, claim_text, quiz_text
-from raydebm.tasks.sources import Row, check_split, file_rows, hub_name, hub_rows, record_lookup
+from raydebm.tasks.sources import JSON_LINES, Row, check_split, file_rows, hub_name, hub_rows, local_file
 
 PARTS: dict[str, range] = {"train": range(0, 4), "test": range(4, 8), "build": range(8, 16)}
 """Sixteenths of the space of logic forms: a quarter, a quarter and a half."""
@@ -86,6 +85,7 @@ DEFAULT_COUNTS = {"train": 6200, "test": 700}
 
 HUB_DATASET = "K-and-K/knights-and-knaves"
 
+_FILES = ("problems_kk_{split}.jsonl.gz", *JSON_LINES)
 _GENERATE = re.compile(r"generate:(\d+)(?:-(\d+))?")
 
 
@@ -98,7 +98,8 @@ def rows(split: str, source: str | None, *, limit: int | None, seed: int) -> Ite
     if dataset is not None:
         # The published sets have one configuration per split, with one part per size ("2ppl" ...).
         return hub_rows(dataset, split, otherwise="use a .jsonl file or generate:2-8")
-    return _files(split, Path(source))
+    otherwise = f"a .jsonl file, a folder, generate:2-8, or hub:{HUB_DATASET}"
+    return file_rows(local_file(source, split, otherwise=otherwise, names=_FILES))
 
 
 def _sizes(source: str | None) -> range:
@@ -122,17 +123,3 @@ def _generated(split: str, sizes: range, *, limit: int | None, seed: int) -> Ite
         if puzzle.quiz not in seen:
             seen.add(puzzle.quiz)
             yield f"generated puzzle {index}", {"quiz": puzzle.quiz, "solution": list(puzzle.solution)}
-
-
-def _files(split: str, path: Path) -> Iterator[tuple[str, Row]]:
-    if path.is_dir():
-        record_lookup(path, [f"*{split}*.jsonl*"])
-        files = sorted(file for file in path.glob("*.jsonl*") if split in file.name and "pool" not in file.name)
-        if not files:
-            raise TaskDataError(f"no file in {path} has {split!r} in its name and ends in .jsonl or .jsonl.gz")
-    elif path.is_file():
-        files = [path]
-    else:
-        raise TaskDataError(f"no such file or folder: {path}; or write generate:2-8 or hub:{HUB_DATASET}")
-    for file in files:
-        yield from file_rows(file)

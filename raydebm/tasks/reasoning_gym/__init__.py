@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from raydebm.identity import canonical_json
-from raydebm.records import Gold, Problem, Verdict
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults
+from raydebm.records import Gold, Problem
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, judgement, unlabeled
 from raydebm.tasks.file_backed import FileTask, Pairs, typed_question
 from raydebm.tasks.libraries import LibraryError
 from raydebm.tasks.reasoning_gym.answers import CLOSE, OPEN, find_answer, normal_form
@@ -53,7 +53,6 @@ class ReasoningGym(FileTask):
         return questions(split, source, seed=seed)
 
     def problem_from_text(self, text: str) -> Problem:
-        """The question as typed."""
         return problem_of(typed_question(text, "a question needs words or numbers"))
 
     def parse(self, problem: Problem, text: str) -> str | None:
@@ -61,40 +60,31 @@ class ReasoningGym(FileTask):
         return find_answer(text)
 
     def render(self, problem: Problem, answer: Answer) -> str:
-        """The answer between its tags."""
         return f"{OPEN}{answer}{CLOSE}"
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
-        """The answer in its normal form."""
         return normal_form(answer)
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
         """Judge by the package's verifier if there is one, else by the expected answer."""
         answer = self.parse(problem, text)
         if answer is None:
-            return Judgement(verdict=Verdict.INCORRECT, reason="no answer between the tags")
+            return judgement(False, "no answer between the tags")
         if "entry" in gold.value:
             return _verified(problem, gold.value["entry"], answer)
         expected = gold.value["answer"]
         if expected is None:
-            reason = "the question has no reference answer, and its verifier is not at hand"
-            return Judgement(verdict=Verdict.UNLABELED, reason=reason)
+            return unlabeled("the question has no reference answer, and its verifier is not at hand")
         is_same = normal_form(answer) == normal_form(expected)
-        return _judgement(is_same, f"answered {answer[:60]!r}, not {expected[:60]!r}")
-
-
-def _judgement(is_correct: bool, reason: str) -> Judgement:
-    if is_correct:
-        return Judgement(verdict=Verdict.CORRECT)
-    return Judgement(verdict=Verdict.INCORRECT, reason=reason)
+        return judgement(is_same, f"answered {answer[:60]!r}, not {expected[:60]!r}")
 
 
 def _verified(problem: Problem, entry: Any, answer: str) -> Judgement:
     try:
         score = _score(entry["dataset"], canonical_json(entry["config"]), entry["index"], problem.prompt, answer)
     except LibraryError as error:
-        return Judgement(verdict=Verdict.UNLABELED, reason=f"the verifier of {entry['dataset']} failed: {error}")
-    return _judgement(score >= FULL_SCORE, f"scored {score:g} by the verifier of {entry['dataset']}")
+        return unlabeled(f"the verifier of {entry['dataset']} failed: {error}")
+    return judgement(score >= FULL_SCORE, f"scored {score:g} by the verifier of {entry['dataset']}")
 
 
 @lru_cache(maxsize=1024)

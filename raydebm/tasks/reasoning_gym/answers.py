@@ -1,13 +1,12 @@
 """Extraction of answers, and a normal form of equivalent answers."""
 
-import ast
-import json
 import re
 from fractions import Fraction
 from typing import Any
 
 from raydebm.identity import canonical_json
 from raydebm.tasks.answers import render_number
+from raydebm.tasks.sources import written_value
 
 OPEN, CLOSE = "<answer>", "</answer>"
 
@@ -56,21 +55,11 @@ def _structure(text: str) -> Any | None:
     """The list or map written in a text, or None."""
     if text[:1] not in ("[", "{", "(") or len(text) > MAX_STRUCTURE_CHARS:
         return None
-    for read in (_json, ast.literal_eval):
-        try:
-            structure = _plain(read(text))
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            continue
-        return structure if isinstance(structure, list | dict) else None
-    return None
-
-
-def _json(text: str) -> Any:
-    return json.loads(text, parse_constant=_refuse)
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")
+    try:
+        structure = _plain(written_value(text))
+    except (TypeError, RecursionError):
+        return None
+    return structure if isinstance(structure, list | dict) else None
 
 
 def _plain(value: Any) -> Any:

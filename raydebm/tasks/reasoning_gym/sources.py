@@ -5,7 +5,6 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -34,6 +33,7 @@ _GENERATE = re.compile(r"generate:(?P<names>[a-z0-9_]+(?:,[a-z0-9_]+)*)(?:\?(?P<
 _FORM = "generate:countdown,graph_color?size=200&seed=1"
 _FILE_NAME = re.compile(r"problems(?P<rest>.*)\.jsonl(?:\.gz)?")
 _NO_ANSWER = ("None", "")
+_NOT_VERIFIED = "%s are judged by their expected answer, not by reasoning-gym's verifier: %s"
 
 
 Pair = tuple[Problem, Gold]
@@ -57,21 +57,24 @@ def questions(split: str, source: str | None, *, seed: int) -> Iterator[Pair]:
     by_dataset: dict[str, list[_Row]] = {}
     for row in rows:
         by_dataset.setdefault(row[0].kind, []).append(row)
-    turns = chain.from_iterable(zip_longest(*by_dataset.values()))
-    finder = _EntryFinder()
-    return (finder.pair_of(*row) for row in turns if row is not None)
+    turns = [row for row in chain.from_iterable(zip_longest(*by_dataset.values())) if row is not None]
+    if is_installed():
+        return (_with_entry(*row) for row in turns)
+    if any(config is not None for _, _, config in turns):
+        log.warning(_NOT_VERIFIED, "questions", "the package is not installed (pip install 'raydebm[reasoning-gym]')")
+    return ((problem, gold) for problem, gold, _ in turns)
 
 
 def _generated(split: str, source: str, *, seed: int) -> Iterator[_Row]:
     names, settings = _generator_of(source, seed=seed)
     for name in names:
         try:
-            entries = entries_of(name, settings)
+            category, entries = entries_of(name, settings)
         except LibraryError as error:
             raise TaskDataError(f"cannot make questions of {name!r}: {error}") from error
-        for index, (text, answer) in enumerate(entries.questions):
+        for index, (text, answer) in enumerate(entries):
             if int(content_id("reasoning_gym split", text, length=8), 16) % len(SPLITS) == SPLITS.index(split):
-                problem = problem_of(_filled(text, f"{name} entry {index}"), dataset=name, category=entries.category)
+                problem = problem_of(_filled(text, f"{name} entry {index}"), dataset=name, category=category)
                 yield problem, _gold(problem, answer, entry=(settings, index)), None
 
 
@@ -138,56 +141,27 @@ def _configs_beside(file: Path) -> Mapping[str, Any]:
     return configs
 
 
-class _EntryFinder:
-    """Finds recorded questions among the entries of their data sets, once they are needed. Data sets that cannot be
-    generated are reported once."""
-
-    def __init__(self) -> None:
-        self._failed: set[str] = set()
-
-    def pair_of(self, problem: Problem, gold: Gold, config: Mapping[str, Any] | None) -> Pair:
-        """The pair, with the verifier's entry if there is one."""
-        index = None if config is None else self._indices(problem.kind, config).get(problem.prompt)
-        if config is not None and index is not None:
-            gold = _gold(problem, gold.value["answer"], entry=(config, index))
-        return problem, gold
-
-    def _indices(self, dataset: str, config: Mapping[str, Any]) -> Mapping[str, int]:
-        if dataset in self._failed:
-            return {}
-        if not is_installed():
-            self._fail("", "the package is not installed (pip install 'raydebm[reasoning-gym]')")
-            return {}
-        try:
-            return _indices_of(dataset, canonical_json(dict(config)))
-        except LibraryError as error:
-            self._fail(dataset, str(error))
-            return {}
-
-    def _fail(self, dataset: str, reason: str) -> None:
-        if dataset not in self._failed:
-            named = f"questions of {dataset}" if dataset else "questions"
-            log.warning("%s are judged by their expected answer, not by reasoning-gym's verifier: %s", named, reason)
-        self._failed.add(dataset)
+def _with_entry(problem: Problem, gold: Gold, config: Mapping[str, Any] | None) -> Pair:
+    """The pair, with the verifier's entry if its data set has the question."""
+    index = None if config is None else _indices_of(problem.kind, canonical_json(dict(config))).get(problem.prompt)
+    if config is not None and index is not None:
+        gold = _gold(problem, gold.value["answer"], entry=(config, index))
+    return problem, gold
 
 
 @functools.lru_cache(maxsize=512)
 def _indices_of(dataset: str, config: str) -> Mapping[str, int]:
-    """Index of each question of a data set. Cached, because both splits of a run need it."""
-    entries = entries_of(dataset, json.loads(config))
-    return {text.strip(): index for index, (text, _) in enumerate(entries.questions)}
+    """Index of each question of a data set; empty, with a warning, if it cannot be generated. Cached, because both
+    splits of a run need it."""
+    try:
+        _, entries = entries_of(dataset, json.loads(config))
+    except LibraryError as error:
+        log.warning(_NOT_VERIFIED, f"questions of {dataset}", error)
+        return {}
+    return {text.strip(): index for index, (text, _) in enumerate(entries)}
 
 
 # ---- the optional package reasoning-gym: its questions and its verifiers ---------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Entries:
-    """The entries of a data set, in order."""
-
-    category: str
-    questions: tuple[tuple[str, str], ...]
-    """(question, answer)."""
 
 
 @functools.cache
@@ -196,10 +170,11 @@ def is_installed() -> bool:
     return find_spec("reasoning_gym") is not None
 
 
-def entries_of(dataset: str, config: Mapping[str, Any]) -> Entries:
-    """Generate a data set. LibraryError if there is none, it refuses the config, or it takes too long."""
+def entries_of(dataset: str, config: Mapping[str, Any]) -> tuple[str, list[tuple[str, str]]]:
+    """(category, questions with their answers in order) of a generated data set. LibraryError if there is none, it
+    refuses the config, or it takes too long."""
     reply = library("reasoning-gym").ask({"entries": dataset, "config": dict(config)}, cpu_s=ENTRIES_CPU_S)
-    return Entries(reply["category"], tuple((question, answer) for question, answer in reply["entries"]))
+    return reply["category"], [(question, answer) for question, answer in reply["entries"]]
 
 
 def score_of(dataset: str, config: Mapping[str, Any], index: int, *, question: str, answer: str) -> float:

@@ -10,8 +10,8 @@ row in the order of the source counts.
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
 Row = Mapping[str, str]
@@ -94,10 +94,6 @@ class Drive:
     self_driving: int | None = None
     taxi: int | None = None
 
-    def cost(self, mode: Mode) -> int | None:
-        """Dollars for one drive; None if it is not offered."""
-        return self.self_driving if mode == "self-driving" else self.taxi
-
 
 def attraction_of(row: Row) -> Attraction:
     """An attraction from a row of the benchmark. Builders raise KeyError or ValueError for a bad row."""
@@ -105,13 +101,11 @@ def attraction_of(row: Row) -> Attraction:
 
 
 def restaurant_of(row: Row) -> Restaurant:
-    """A restaurant from a row of the benchmark."""
     cuisines = tuple(row["Cuisines"].split(", "))
     return Restaurant(name=_name(row["Name"]), city=row["City"], cost=_number(row, "Average Cost"), cuisines=cuisines)
 
 
 def stay_of(row: Row) -> Stay:
-    """An accommodation from a row of the benchmark."""
     return Stay(
         name=_name(row["NAME"]),
         city=row["city"],
@@ -124,7 +118,6 @@ def stay_of(row: Row) -> Stay:
 
 
 def flight_of(row: Row) -> Flight:
-    """A flight from a row of the benchmark."""
     return Flight(
         number=row["Flight Number"],
         origin=row["OriginCityName"],
@@ -198,29 +191,41 @@ class Places(Generic[P]):
         return frozenset(self._by_city)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Catalogue:
-    """Everything that a plan may use."""
+    """Everything that a plan may use. Of several drives between the same cities the first counts, as in the
+    benchmark."""
 
-    attractions: Places[Attraction]
-    restaurants: Places[Restaurant]
-    stays: Places[Stay]
-    flights: Mapping[str, Sequence[Flight]]
-    """Flights by number."""
-    drives: Mapping[tuple[str, str], Drive]
-    """Drives by (origin, destination)."""
-    states: Mapping[str, str] = field(default_factory=dict)
-    """State of each known city; empty if the source has no states (reference information)."""
+    def __init__(
+        self,
+        *,
+        attractions: Iterable[Attraction] = (),
+        restaurants: Iterable[Restaurant] = (),
+        stays: Iterable[Stay] = (),
+        flights: Iterable[Flight] = (),
+        drives: Iterable[Drive] = (),
+        states: Mapping[str, str] | None = None,
+    ) -> None:
+        self.attractions, self.restaurants, self.stays = Places(attractions), Places(restaurants), Places(stays)
+        self.states = dict(states or {})
+        """State of each known city; empty if the source has no states (reference information)."""
+        self._flights: dict[str, list[Flight]] = {}
+        for flight in flights:
+            self._flights.setdefault(flight.number, []).append(flight)
+        self._drives: dict[tuple[str, str], Drive] = {}
+        for drive in drives:
+            self._drives.setdefault((drive.origin, drive.destination), drive)
 
     def flight(self, number: str, origin: str, destination: str) -> Flight | None:
         """Flight with that number between the two cities, on any date."""
-        rows = self.flights.get(number, ())
+        rows = self._flights.get(number, ())
         return next((row for row in rows if row.origin == origin and row.destination == destination), None)
 
     def drive_cost(self, mode: Mode, origin: str, destination: str) -> int | None:
         """Dollars per car; None if there is no such drive."""
-        drive = self.drives.get((origin, destination))
-        return None if drive is None else drive.cost(mode)
+        drive = self._drives.get((origin, destination))
+        if drive is None:
+            return None
+        return drive.self_driving if mode == "self-driving" else drive.taxi
 
     @property
     def cities(self) -> frozenset[str]:
@@ -228,29 +233,3 @@ class Catalogue:
         if self.states:
             return frozenset(self.states)
         return self.attractions.cities | self.restaurants.cities | self.stays.cities
-
-
-def catalogue_of(
-    *,
-    attractions: Iterable[Attraction] = (),
-    restaurants: Iterable[Restaurant] = (),
-    stays: Iterable[Stay] = (),
-    flights: Iterable[Flight] = (),
-    drives: Iterable[Drive] = (),
-    states: Mapping[str, str] | None = None,
-) -> Catalogue:
-    """Index the rows. Of several drives between the same cities the first counts, as in the benchmark."""
-    by_number: dict[str, list[Flight]] = {}
-    for flight in flights:
-        by_number.setdefault(flight.number, []).append(flight)
-    by_cities: dict[tuple[str, str], Drive] = {}
-    for drive in drives:
-        by_cities.setdefault((drive.origin, drive.destination), drive)
-    return Catalogue(
-        attractions=Places(attractions),
-        restaurants=Places(restaurants),
-        stays=Places(stays),
-        flights={number: tuple(rows) for number, rows in by_number.items()},
-        drives=by_cities,
-        states=dict(states or {}),
-    )

@@ -18,7 +18,6 @@ from raydebm.tasks.travelplanner.catalogue import (
     Catalogue,
     Row,
     attraction_of,
-    catalogue_of,
     drive_of,
     flight_of,
     restaurant_of,
@@ -48,7 +47,7 @@ def read_database(folder: str) -> Catalogue:
         raise TaskDataError(f"no database folder at {folder!r}; set {VARIABLE} to the folder that holds restaurants/")
     flown = tuple(name for name in COLUMNS["flights"] if name not in ("ActualElapsedTime", "Distance"))
     roads = _rows(root, "googleDistanceMatrix", ("origin", "destination", "duration", "distance"), complete=False)
-    return catalogue_of(
+    return Catalogue(
         attractions=map(attraction_of, _rows(root, "attractions", COLUMNS["attractions"])),
         restaurants=map(restaurant_of, _rows(root, "restaurants", COLUMNS["restaurants"])),
         stays=map(stay_of, _rows(root, "accommodations", COLUMNS["stays"])),

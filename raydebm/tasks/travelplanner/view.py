@@ -25,7 +25,6 @@ from raydebm.tasks.travelplanner.catalogue import (
     Attraction,
     Catalogue,
     Flight,
-    Mode,
     Restaurant,
     Stay,
     on_one_line,
@@ -95,7 +94,6 @@ class DayView:
         return len(self.cities) == 2
 
     def entity(self, name: str) -> Entity | None:
-        """Entity in a field, or None."""
         return next((entity for entity in self.entities if entity.field == name), None)
 
 
@@ -111,7 +109,6 @@ class PlanView:
 
     @property
     def entities(self) -> Iterator[Entity]:
-        """Entities of all days, in order."""
         return (entity for day in self.days for entity in day.entities)
 
     @property
@@ -255,16 +252,11 @@ def _transport(
         if means == "flight":
             flight = catalogue.flight(number, *ends) if number else None
             cost = flight.price * trip.people if flight else None
-        elif means is not None:
-            cost = _drive_cost(means, ends, trip, catalogue)
+        elif means is not None and (per_car := catalogue.drive_cost(means, *ends)) is not None:
+            cost = per_car * math.ceil(trip.people / SEATS[means])
     return TransportEntry(
         day=day, written=on_one_line(written), means=means, cities=ends, number=number, flight=flight, cost=cost
     )
-
-
-def _drive_cost(mode: Mode, ends: tuple[str, str], trip: Trip, catalogue: Catalogue) -> float | None:
-    cost = catalogue.drive_cost(mode, *ends)
-    return None if cost is None else cost * math.ceil(trip.people / SEATS[mode])
 
 
 def _means(written: str) -> Means | None:
