@@ -79,7 +79,7 @@ def _later_passes(context: StageContext) -> Iterator[str]:
         replies = [candidate for candidate in context.recorded_replies[0] if candidate.pass_index > 1]
         yield (
             f"later passes: the pool has {len(replies):,} replies to feedback about "
-            f"{len({candidate.problem_id for candidate in replies}):,} problems; each is used where the loop gives the same "
+            f"{len({reply.problem_id for reply in replies}):,} problems; each is used where the loop gives the same "
             "feedback, and nowhere else"
         )
     elif default_policy(context).max_passes > 1:

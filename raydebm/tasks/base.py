@@ -64,6 +64,17 @@ class Judgement:
     """Verdict on each field of a structured answer by path (``fields.compare_fields``)."""
 
 
+def judgement(is_correct: bool, reason: str, **details: Any) -> Judgement:
+    """Judge an answer as correct, or as incorrect with a reason. ``details`` are further fields of ``Judgement``."""
+    verdict = Verdict.CORRECT if is_correct else Verdict.INCORRECT
+    return Judgement(verdict=verdict, reason="" if is_correct else reason, **details)
+
+
+def unlabeled(reason: str) -> Judgement:
+    """Leave an answer without a verdict."""
+    return Judgement(verdict=Verdict.UNLABELED, reason=reason)
+
+
 def instructed(instructions: str, prompt: str) -> tuple[Message, ...]:
     """The usual chat of a task: instructions as the system message, the problem as the user's."""
     return ({"role": "system", "content": instructions}, {"role": "user", "content": prompt})

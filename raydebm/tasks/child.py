@@ -23,6 +23,25 @@ START_S = 60.0
 """Time limit for a helper module to start and import a task's plug-in."""
 
 
+def written(descriptor: int, content: bytes, deadline: float) -> bool:
+    """Write to a non-blocking pipe. Returns False if not all was read in time: a pipe's buffer is small, and a hung
+    process does not read."""
+    view = memoryview(content)
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_WRITE)
+        while view and selector.select(max(0.0, deadline - time.monotonic())):
+            view = view[os.write(descriptor, view) :]
+    return not view
+
+
+def arrived(descriptor: int, size: int, deadline: float) -> bytes | None:
+    """The next bytes of a pipe, at most ``size``; empty at its end, None if nothing arrives in time."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        is_ready = selector.select(max(0.0, deadline - time.monotonic()))
+    return os.read(descriptor, size) if is_ready else None
+
+
 class ChildLostError(Exception):
     """The process hung or ended. ``exit_code`` is None if it was killed for taking too long."""
 
@@ -65,7 +84,7 @@ class Child:
         """
         deadline = time.monotonic() + timeout_s
         try:
-            is_sent = self._send(json.dumps(request).encode() + b"\n", deadline)
+            is_sent = written(self._requests.fileno(), json.dumps(request).encode() + b"\n", deadline)
         except (OSError, ValueError) as error:  # the pipe is broken, or was closed by kill()
             exit_code = self.kill()
             raise ChildLostError(f"is not reachable: {error}", exit_code) from error
@@ -77,32 +96,20 @@ class Child:
         """Wait for one line. Raises as ``ask``."""
         return self._reply(time.monotonic() + timeout_s, timeout_s)
 
-    def _send(self, line: bytes, deadline: float) -> bool:
-        """Write a line. Returns False if it was not read in time: a pipe's buffer is small, and a hung process does not
-        read."""
-        view = memoryview(line)
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._requests, selectors.EVENT_WRITE)
-            while view and selector.select(max(0.0, deadline - time.monotonic())):
-                view = view[os.write(self._requests.fileno(), view) :]
-        return not view
-
     def _late(self, timeout_s: float) -> ChildLostError:
         self.kill()
         return ChildLostError(f"took longer than {timeout_s:g} s and was stopped")
 
     def _reply(self, deadline: float, timeout_s: float) -> dict[str, Any]:
         content = b""
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._replies, selectors.EVENT_READ)
-            while not content.endswith(b"\n"):
-                if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise self._late(timeout_s)
-                part = os.read(self._replies.fileno(), 65536)
-                if not part:
-                    exit_code = self.kill(grace_s=5.0)
-                    raise ChildLostError(f"ended its process with exit code {exit_code}", exit_code)
-                content += part
+        while not content.endswith(b"\n"):
+            part = arrived(self._replies.fileno(), 1 << 16, deadline)
+            if part is None:
+                raise self._late(timeout_s)
+            if not part:
+                exit_code = self.kill(grace_s=5.0)
+                raise ChildLostError(f"ended its process with exit code {exit_code}", exit_code)
+            content += part
         reply: dict[str, Any] = json.loads(content)
         return reply
 

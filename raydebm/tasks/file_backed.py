@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
-from raydebm.records import Gold, Message, Problem, Verdict
-from raydebm.tasks.base import Answer, Judgement, instructed
+from raydebm.records import Gold, Message, Problem
+from raydebm.tasks.base import Answer, Judgement, instructed, judgement
 from raydebm.tasks.constraints import Constraint
 from raydebm.tasks.sources import check_split, distinct
 
@@ -39,7 +39,6 @@ class FileTask(ABC):
         return islice(distinct(self.pairs(split, source, seed)), limit)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        """The instructions as the system message, the problem as the user's."""
         return instructed(self.instructions, problem.prompt)
 
 
@@ -59,7 +58,6 @@ class ReferenceTask(FileTask):
         return f"#### {answer}"
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
-        """The answer's canonical text."""
         return str(answer)
 
     def gold_of(self, problem: Problem, answer: str) -> Gold:
@@ -67,7 +65,6 @@ class ReferenceTask(FileTask):
         return Gold(task=self.name, problem_id=problem.problem_id, value={self.gold_key: answer})
 
     def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
-        """See ``GoldFromAnswer``."""
         answer = self.parse(problem, text)
         return None if answer is None else self.gold_of(problem, answer)
 
@@ -79,10 +76,8 @@ class ReferenceTask(FileTask):
         """Correct if the answer is equivalent to gold."""
         answer, reference = self.parse(problem, text), gold.value[self.gold_key]
         if answer is None:
-            return Judgement(verdict=Verdict.INCORRECT, reason=self.nothing)
-        if not self.is_right(reference, answer):
-            return Judgement(verdict=Verdict.INCORRECT, reason=f"answered {answer[:60]}, not {reference}")
-        return Judgement(verdict=Verdict.CORRECT)
+            return judgement(False, self.nothing)
+        return judgement(self.is_right(reference, answer), f"answered {answer[:60]}, not {reference}")
 
 
 def question_of(task: str, text: str, *, difficulty: str = "", kind: str = "", **data: Any) -> Problem:

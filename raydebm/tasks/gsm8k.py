@@ -44,7 +44,6 @@ class Gsm8k(ReferenceTask):
         return (self._pair(row, where) for where, row in rows)
 
     def problem_from_text(self, text: str) -> Problem:
-        """The question as typed; TaskDataError when there is none in the text."""
         return problem_of(typed_question(text, "a word problem needs words", str.isalpha))
 
     def parse(self, problem: Problem, text: str) -> str | None:
@@ -53,7 +52,6 @@ class Gsm8k(ReferenceTask):
         return None if number is None else render_number(number)
 
     def is_right(self, reference: str, answer: str) -> bool:
-        """True if the numbers are exactly equal."""
         return Fraction(answer) == Fraction(reference)
 
     def _pair(self, row: Mapping[str, Any], where: str) -> tuple[Problem, Gold]:

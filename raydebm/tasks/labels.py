@@ -4,8 +4,8 @@ In:   a problem, its gold, a candidate.
 Out:  a Label, always. A candidate that could not be checked is unlabeled, which is never incorrect and never 0.
 """
 
-from raydebm.records import Candidate, Gold, Label, Problem, Verdict
-from raydebm.tasks.base import Judgement, Task
+from raydebm.records import Candidate, Gold, Label, Problem
+from raydebm.tasks.base import Judgement, Task, unlabeled
 
 
 def label_candidate(task: Task, problem: Problem, gold: Gold | None, candidate: Candidate) -> Label:
@@ -25,21 +25,19 @@ def label_candidate(task: Task, problem: Problem, gold: Gold | None, candidate: 
 
 def _judge(task: Task, problem: Problem, gold: Gold | None, candidate: Candidate) -> Judgement:
     if candidate.error is not None or candidate.text is None:
-        return _unlabeled(f"no completion: {candidate.error or 'no text'}")
+        return unlabeled(f"no completion: {candidate.error or 'no text'}")
     if gold is None:
-        return _unlabeled("no reference answer for this problem")
+        return unlabeled("no reference answer for this problem")
     if not problem.problem_id == gold.problem_id == candidate.problem_id:
-        return _unlabeled(
+        return unlabeled(
             f"ids differ: problem {problem.problem_id!r}, gold {gold.problem_id!r}, candidate {candidate.problem_id!r}"
         )
     try:
         judgement = task.judge(problem, gold, candidate.text)
     except Exception as error:  # noqa: BLE001 - a checker that crashes on one text must not end the run
-        return _unlabeled(f"the checker of {task.name} failed: {type(error).__name__}: {error}")
+        return unlabeled(f"the checker of {task.name} failed: {type(error).__name__}: {error}")
     fault = _fault(judgement)
-    return (
-        judgement if fault is None else _unlabeled(f"the checker of {task.name} gave {fault}, which is not in [0, 1]")
-    )
+    return judgement if fault is None else unlabeled(f"the checker of {task.name} gave {fault}, which is not in [0, 1]")
 
 
 def _fault(judgement: Judgement) -> str | None:
@@ -49,7 +47,3 @@ def _fault(judgement: Judgement) -> str | None:
     named |= {f"part {name!r} of the violation score as": value for name, value in judgement.parts.items()}
     # Also true for NaN.
     return next((f"{name} {value}" for name, value in named.items() if not 0 <= value <= 1), None)
-
-
-def _unlabeled(reason: str) -> Judgement:
-    return Judgement(verdict=Verdict.UNLABELED, reason=reason)

@@ -50,12 +50,8 @@ _FORMULA = (
 )  # fmt: skip
 
 
-class NotAFormulaError(ValueError):
-    """The text contains something other than numbers, single letters, known functions and arithmetic."""
-
-
 def _check_formula(text: str) -> None:
-    """Raises NotAFormulaError, or SyntaxError."""
+    """Raise ValueError for anything other than numbers, single letters, known functions and arithmetic."""
     for node in ast.walk(ast.parse(text.strip(), mode="eval")):
         if isinstance(node, ast.Name):
             allowed = len(node.id) == 1 or node.id in FUNCTIONS
@@ -66,7 +62,7 @@ def _check_formula(text: str) -> None:
         else:
             allowed = isinstance(node, _FORMULA)
         if not allowed:
-            raise NotAFormulaError(f"{type(node).__name__} is not part of a formula")
+            raise ValueError(f"{type(node).__name__} is not part of a formula")
 
 
 def _load_library() -> Any:
@@ -105,7 +101,6 @@ class ReasoningGymLibrary:
             return {"error": f"{type(error).__name__}: {error}"[:500]}
 
     def entries(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
-        """Questions and answers of a data set."""
         dataset = self._dataset(name, config)
         made = (dataset[index] for index in range(len(dataset)))
         return {
@@ -114,7 +109,6 @@ class ReasoningGymLibrary:
         }
 
     def score(self, name: str, config: dict[str, Any], index: int, question: str, answer: str) -> dict[str, Any]:
-        """The verifier's score in [0, 1]."""
         key = (name, config, index)
         if self._last is None or self._last[0] != key:
             self._last = (key, self._dataset(name, config)[index])

@@ -10,9 +10,9 @@ from itertools import chain
 from typing import ClassVar
 
 from raydebm.errors import TaskDataError
-from raydebm.records import Gold, Problem, Verdict
+from raydebm.records import Gold, Problem
 from raydebm.tasks.answers import boxed
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field, unlabeled
 from raydebm.tasks.file_backed import Pairs, ReferenceTask, question_of, source_id_of, typed_question
 from raydebm.tasks.formulas import is_equivalent
 from raydebm.tasks.formulas.latex import clean, find_latex, normal_form
@@ -61,15 +61,12 @@ class Math500(ReferenceTask):
         return filter(None, (self._pair(row, where) for where, row in _rows(split, source)))
 
     def problem_from_text(self, text: str) -> Problem:
-        """The question as typed."""
         return problem_of(typed_question(text, "a problem needs words or a formula"))
 
     def parse(self, problem: Problem, text: str) -> str | None:
-        """The marked answer in LaTeX, or None."""
         return find_latex(text)
 
     def render(self, problem: Problem, answer: Answer) -> str:
-        """The answer in its box."""
         return f"\\boxed{{{answer}}}"
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
@@ -77,7 +74,6 @@ class Math500(ReferenceTask):
         return normal_form(answer)
 
     def is_right(self, reference: str, answer: str) -> bool:
-        """See ``is_equivalent``."""
         return is_equivalent(reference, answer)
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
@@ -85,8 +81,7 @@ class Math500(ReferenceTask):
         try:
             return super().judge(problem, gold, text)
         except LibraryError as error:
-            reason = f"{str(self.parse(problem, text))[:60]!r} against {gold.value['answer']!r}: {error}"
-            return Judgement(verdict=Verdict.UNLABELED, reason=reason)
+            return unlabeled(f"{str(self.parse(problem, text))[:60]!r} against {gold.value['answer']!r}: {error}")
 
     def _pair(self, row: Row, where: str) -> tuple[Problem, Gold] | None:
         reference = _reference(row, where)

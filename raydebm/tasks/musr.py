@@ -4,7 +4,6 @@ Three subsets: murder mysteries (250 problems), object placements (256), team al
 are for training and 151 for testing. The paper has no constraint here.
 """
 
-import ast
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +18,17 @@ from raydebm.records import Gold, Problem
 from raydebm.tasks.base import TaskDefaults, required_field
 from raydebm.tasks.choices import Choices, single
 from raydebm.tasks.file_backed import Pairs, ReferenceTask, question_of, source_id_of
-from raydebm.tasks.sources import JSON_LINES, Located, Row, distinct, file_rows, hub_name, hub_rows, record_lookup
+from raydebm.tasks.sources import (
+    JSON_LINES,
+    Located,
+    Row,
+    distinct,
+    file_rows,
+    hub_name,
+    hub_rows,
+    record_lookup,
+    written_value,
+)
 
 TASK = "musr"
 HUB_DATASET = "TAUR-Lab/MuSR"
@@ -201,12 +210,7 @@ def _problem_and_gold(task: ReferenceTask, row: Row, where: str) -> tuple[Proble
 
 
 def _read_choices(value: Any, where: str) -> list[str]:
-    """Texts of the choices. The hub stores the list as text in Python's notation."""
-    if isinstance(value, str):
-        try:
-            value = ast.literal_eval(value)
-        except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
-            raise TaskDataError(f"{where}: choices must be a list, got {str(value)[:60]!r}") from error
+    value = written_value(value)
     if not isinstance(value, list | tuple):
         raise TaskDataError(f"{where}: choices must be a list, got {type(value).__name__}")
     choices = [_SPACES.sub(" ", str(choice)).strip() for choice in value]

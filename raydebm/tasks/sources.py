@@ -8,12 +8,13 @@ Files: ``.jsonl`` (one object per line), ``.json`` (a list of objects, or one ob
 ``.csv``; ``.parquet``.
 """
 
+import ast
 import csv
 import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from itertools import chain
 from pathlib import Path
@@ -182,6 +183,25 @@ def distinct(pairs: Iterable[tuple[Problem, Gold]]) -> Iterator[tuple[Problem, G
         if problem.problem_id not in seen:
             seen.add(problem.problem_id)
             yield problem, gold
+
+
+def written_value(value: Any) -> Any:
+    """The list or object that a text writes in JSON or Python, as the hub and CSV files store them; other values are
+    unchanged."""
+    if isinstance(value, str) and value[:1] in ("[", "{", "("):
+        for read in (json.loads, ast.literal_eval):
+            with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+                return read(value)
+    return value
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """The JSON object that is the whole text, or None."""
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _text_of(file: Path) -> str:

@@ -8,8 +8,9 @@ from task_data import write
 from raydebm.errors import TaskDataError
 from raydebm.records import Problem
 from raydebm.tasks.taco import Taco
-from raydebm.tasks.taco.public_tests import MAX_TESTS, PublicTest, public_tests
-from raydebm.tasks.taco.statement import problem_of
+from raydebm.tasks.taco.calls import PublicTest
+from raydebm.tasks.taco.public_tests import MAX_TESTS, public_tests
+from raydebm.tasks.taco.sources import problem_of
 
 STATEMENT = "Double it.\n\n-----Example-----\nInput\n2\n\nOutput\n4\n"
 SAMPLE = PublicTest(function=None, given="2\n", expected="4")

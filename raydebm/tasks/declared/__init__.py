@@ -10,15 +10,15 @@ difficulty or kind name gold's column is refused.
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from raydebm.errors import ConfigError, TaskDataError
 from raydebm.identity import canonical_json, content_id
-from raydebm.records import Gold, Message, Problem, Verdict
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, required_field
+from raydebm.records import Gold, Message, Problem
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, instructed, judgement, required_field, unlabeled
 from raydebm.tasks.constraints import Constraint, violations_of
 from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, key_of, problem_fields, reads_answer
 from raydebm.tasks.constraints.rule import compile_rule
@@ -28,7 +28,7 @@ from raydebm.tasks.declared.definition import GoldRule, TaskDefinition, read_def
 from raydebm.tasks.declared.matching import check_gold, compared, mismatch
 from raydebm.tasks.fields import compare_fields, leaves
 from raydebm.tasks.libraries import LibraryError
-from raydebm.tasks.sources import check_split, distinct, file_rows, local_file
+from raydebm.tasks.sources import check_split, distinct, file_rows, json_object, local_file
 
 __all__ = ["DeclaredTask", "declared_task", "read_definition"]
 
@@ -59,7 +59,6 @@ class DeclaredTask:
 
     @property
     def name(self) -> str:
-        """Name in the definition."""
         return self.definition.name
 
     @property
@@ -129,7 +128,7 @@ class DeclaredTask:
 
     def problem_from_text(self, text: str) -> Problem:
         """Parse a problem typed by a client: a JSON object with the task's fields, or the text of its only field."""
-        row = _json_object(text)
+        row = json_object(text)
         fields = self.definition.fields
         if row is not None and set(fields) <= set(row):
             kind = self.definition.data.kind
@@ -242,24 +241,21 @@ class DeclaredTask:
             return self._judge_by_constraints(problem, text)
         rule = self._gold_rule(problem)
         if rule is None:
-            return Judgement(
-                verdict=Verdict.UNLABELED, reason="the task declares neither gold nor `labels: constraints`"
-            )
+            return unlabeled("the task declares neither gold nor `labels: constraints`")
         if "answer" not in gold.value:
-            return Judgement(verdict=Verdict.UNLABELED, reason="no reference answer in the data row")
+            return unlabeled("no reference answer in the data row")
         answer = self.parse(problem, text)
         if answer is None:
-            return Judgement(verdict=Verdict.INCORRECT, reason="no answer in the requested format")
+            return judgement(False, "no answer in the requested format")
         value = self._value_at(rule.value, problem, answer)
         try:
             fault = mismatch(rule, self.definition.output, value, gold.value["answer"])
         except LibraryError as error:
-            return Judgement(verdict=Verdict.UNLABELED, reason=f"{short_text(value)}: {error}")
+            return unlabeled(f"{short_text(value)}: {error}")
         fields = self._field_verdicts(problem, rule, answer, gold)
         # Fields are compared within the tolerance, and items by their key.
-        if fault is not None and not (fields and all(fields.values())):
-            return Judgement(verdict=Verdict.INCORRECT, reason=fault, fields=fields)
-        return Judgement(verdict=Verdict.CORRECT, fields=fields)
+        is_same = fault is None or (bool(fields) and all(fields.values()))
+        return judgement(is_same, fault or "", fields=fields)
 
     def _field_verdicts(self, problem: Problem, rule: GoldRule, answer: Answer, gold: Gold) -> dict[str, bool]:
         """Verdict on each field, where the reference answer is a whole JSON answer."""
@@ -276,31 +272,22 @@ class DeclaredTask:
         return None if rule is None else rule.of_kind(problem.kind)
 
     def _judge_by_constraints(self, problem: Problem, text: str) -> Judgement:
+        # The penalties of a constraint add up to at most 1, so its highest cost is its weight.
+        whole = math.fsum(constraint.weight for constraint in self.constraints) or 1.0
         answer = self.parse(problem, text)
         if answer is None:
-            reason = "no answer in the requested format"
-            return Judgement(
-                verdict=Verdict.INCORRECT, violation_score=1.0, parts=self._parts(self._most_costs), reason=reason
-            )
+            parts = {constraint.name: constraint.weight / whole for constraint in self.constraints}
+            return judgement(False, "no answer in the requested format", violation_score=1.0, parts=parts)
         violations = violations_of(self.constraints, problem, answer)
-        costs = dict.fromkeys(self._most_costs, 0.0)
+        costs = {constraint.name: 0.0 for constraint in self.constraints}
         for violation in violations:
             costs[violation.constraint] += violation.weight * violation.penalty
-        score = min(1.0, math.fsum(costs.values()) / (math.fsum(self._most_costs.values()) or 1.0))
-        if violations:
-            reason = "; ".join(violation.message for violation in violations[:3])
-            return Judgement(verdict=Verdict.INCORRECT, violation_score=score, parts=self._parts(costs), reason=reason)
-        return Judgement(verdict=Verdict.CORRECT, violation_score=0.0, parts=self._parts(costs))
-
-    def _parts(self, costs: Mapping[str, float]) -> dict[str, float]:
-        """Share of each constraint in the highest cost; their sum is the violation score."""
-        whole = math.fsum(self._most_costs.values()) or 1.0
-        return {name: min(1.0, cost / whole) for name, cost in costs.items()}
-
-    @cached_property
-    def _most_costs(self) -> dict[str, float]:
-        """Highest cost of each constraint, whose penalties add up to at most 1."""
-        return {constraint.name: constraint.weight for constraint in self.constraints}
+        return judgement(
+            not violations,
+            "; ".join(violation.message for violation in violations[:3]),
+            violation_score=min(1.0, math.fsum(costs.values()) / whole),
+            parts={name: min(1.0, cost / whole) for name, cost in costs.items()},
+        )
 
 
 def declared_task(tree: Mapping[str, Any]) -> DeclaredTask:
@@ -327,13 +314,3 @@ def _clean(value: Any, name: str, where: str) -> Any:
     except (TypeError, ValueError, RecursionError) as error:
         raise TaskDataError(f"{where}: field {name!r} is not JSON: {error}") from error
     return value.strip() if isinstance(value, str) else value
-
-
-def _json_object(text: str) -> dict[str, Any] | None:
-    if not text.lstrip().startswith("{"):
-        return None
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict) else None

@@ -12,10 +12,10 @@ from functools import cache
 
 from raydebm.errors import ResourceError
 from raydebm.tasks.sandbox.isolation import Start, isolated_starts
-from raydebm.tasks.sandbox.program_limits import CallResult, Limits, RunResult, Status
+from raydebm.tasks.sandbox.program_limits import Limits, Result, Status
 from raydebm.tasks.sandbox.session import Session
 
-__all__ = ["CallResult", "Limits", "RunResult", "Sandbox", "Session", "Status"]
+__all__ = ["Limits", "Result", "Sandbox", "Session", "Status"]
 
 
 class Sandbox:
@@ -47,7 +47,7 @@ class Sandbox:
             session.close()
         return self.session()
 
-    def run(self, source: str, stdin: bytes = b"", *, limits: Limits | None = None) -> RunResult:
+    def run(self, source: str, stdin: bytes = b"", *, limits: Limits | None = None) -> Result:
         """Run one program with one input in its own sandbox."""
         with self.session() as session:
             return session.run(source, stdin, limits=limits)

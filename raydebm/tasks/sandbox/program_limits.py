@@ -35,29 +35,14 @@ class Status(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """Result of a program on one input."""
+class Result:
+    """Result of a program on one input, or of one call of a function."""
 
     status: Status
-    exit_code: int | None
-    """Exit code as in shells, or minus the signal. None if the sandbox itself was lost."""
     stdout: bytes = b""
-    """Output, at most ``Limits.output_bytes``."""
-    stderr: str = ""
-    """End of the error output."""
+    """Output of a program, at most ``Limits.output_bytes``."""
+    value: object = None
+    """Returned value of a call with status OK: plain data; any other is an ``inside.values.Opaque``, which equals
+    nothing."""
     detail: str = ""
     """Short reason if it was not OK."""
-    wall_s: float = 0.0
-    cpu_s: float = 0.0
-    peak_memory_bytes: int = 0
-    """Peak resident memory, including some 10 MiB of the interpreter."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallResult:
-    """Result of one call of a function."""
-
-    status: Status
-    value: object = None
-    """Plain data if the status is OK; any other value is an ``inside.values.Opaque``, which equals nothing."""
-    detail: str = ""

@@ -4,7 +4,6 @@ import json
 import os
 import resource
 import secrets
-import select
 import signal
 import subprocess
 import tempfile
@@ -14,10 +13,11 @@ from contextlib import suppress
 from typing import Any, Self
 
 from raydebm.errors import ResourceError
+from raydebm.tasks.child import arrived, written
 from raydebm.tasks.sandbox.inside.frames import LENGTHS, frame
 from raydebm.tasks.sandbox.inside.values import decode, encode
 from raydebm.tasks.sandbox.isolation import OWN, Start, command, next_uid
-from raydebm.tasks.sandbox.program_limits import CallResult, Limits, RunResult, Status
+from raydebm.tasks.sandbox.program_limits import Limits, Result, Status
 from raydebm.tasks.sandbox.syscalls import filter_program
 
 _START_S = 60.0
@@ -31,7 +31,11 @@ Frame = tuple[dict[str, Any], bytes]
 
 
 class _LostError(Exception):
-    """The process in the sandbox ended or does not answer."""
+    """The process in the sandbox ended, or does not answer in time."""
+
+    def __init__(self, message: str, status: Status = Status.RUNTIME_ERROR) -> None:
+        super().__init__(message)
+        self.result = Result(status=status, detail=message)
 
 
 class Session:
@@ -93,7 +97,7 @@ class Session:
 
     def run(
         self, source: str, stdin: bytes = b"", *, limits: Limits | None = None, prelude: Mapping[str, str] | None = None
-    ) -> RunResult:
+    ) -> Result:
         """Run a program in a new process. Do not reuse the session after ``left_files`` or a loss.
 
         Args:
@@ -103,29 +107,27 @@ class Session:
         limits = limits or self._limits
         text = source.encode("utf-8", "surrogatepass")
         header = {"kind": "run", "source_size": len(text), "prelude": dict(prelude or {}), **_watched(limits)}
-        started = time.monotonic()
         try:
             reply, stdout = self._exchange(header, text + stdin, timeout_s=limits.wall_s + _GRACE_S)
         except _LostError as error:
             self.close()
-            return RunResult(
-                status=_status_of_loss(error), exit_code=None, detail=str(error), wall_s=time.monotonic() - started
-            )
+            return error.result
         self.is_used = self.is_used or bool(reply["left_files"])
-        return _run_result(reply, stdout, limits)
+        status, detail = _ending(reply, limits)
+        return Result(status=status, stdout=stdout, detail=detail)
 
     is_used = False
     """A program left files behind, or the sandbox is lost: use a new one for the next program."""
 
     def open_program(
         self, source: str, *, limits: Limits | None = None, prelude: Mapping[str, str] | None = None
-    ) -> CallResult:
+    ) -> Result:
         """Load a program whose functions ``call`` will call. The result has no value."""
         limits = limits or self._limits
         try:
             self._open("serve", [source, dict(prelude or {})], limits)
         except _LostError as error:
-            return CallResult(status=_status_of_loss(error), detail=str(error))
+            return error.result
         return self._result_of({}, limits)
 
     def open_test(self, test: str, function: str, *, limits: Limits | None = None) -> None:
@@ -154,14 +156,14 @@ class Session:
         """Answer the program's pending call with an exception."""
         self._pending = _line({"raised": reason})
 
-    def call(self, function: str, arguments: Sequence[Any], *, limits: Limits | None = None) -> CallResult:
+    def call(self, function: str, arguments: Sequence[Any], *, limits: Limits | None = None) -> Result:
         """Call a function of the opened program (or a method of its class Solution) with plain data.
 
         After a result with status TIMEOUT or OUTPUT_LIMIT the program has ended.
         """
         return self.call_encoded(function, encode(list(arguments)), limits=limits)
 
-    def call_encoded(self, function: str, arguments: Any, *, limits: Limits | None = None) -> CallResult:
+    def call_encoded(self, function: str, arguments: Any, *, limits: Limits | None = None) -> Result:
         """Call a function with arguments from ``inside.values.encode``; else like ``call``."""
         return self._result_of({"function": function, "arguments": arguments}, limits or self._limits)
 
@@ -169,7 +171,7 @@ class Session:
         header = {"kind": "open", "role": role, "arguments": arguments, "total_cpu_s": limits.cpu_s * _NUM_CALLS}
         self._exchange(header, b"", timeout_s=limits.wall_s + _GRACE_S)
 
-    def _result_of(self, question: Mapping[str, Any], limits: Limits) -> CallResult:
+    def _result_of(self, question: Mapping[str, Any], limits: Limits) -> Result:
         # A fresh id per request, so that the program's own output is not taken for an answer.
         question_id = secrets.token_hex(16)
         reply = self._ask(_line({"id": question_id, **question}), limits)
@@ -180,12 +182,13 @@ class Session:
             return self._exchange({"kind": "ask", **_watched(limits)}, line, timeout_s=limits.wall_s + _GRACE_S)
         except _LostError as error:
             self.close()
-            return {"ending": "timeout" if _status_of_loss(error) is Status.TIMEOUT else "gone"}, b""
+            return {"ending": "timeout" if error.result.status is Status.TIMEOUT else "gone"}, b""
 
     def _exchange(self, header: dict[str, Any], body: bytes, *, timeout_s: float) -> Frame:
         deadline = time.monotonic() + timeout_s
         try:
-            self._write(frame(header, body), deadline)
+            if not written(self._requests, frame(header, body), deadline):
+                raise _LostError("no answer in time", Status.TIMEOUT)
             head, tail = LENGTHS.unpack(self._read(LENGTHS.size, deadline))
             if head > 1 << 20 or tail > self._limits.output_bytes + (1 << 20):
                 raise _LostError(f"{_LOST}: it sent something other than a reply")
@@ -193,21 +196,12 @@ class Session:
         except (OSError, ValueError) as error:
             raise _LostError(f"{_LOST}: {error}") from error
 
-    def _write(self, content: bytes, deadline: float) -> None:
-        view = memoryview(content)
-        while view:
-            _, writable, _ = select.select([], [self._requests], [], max(deadline - time.monotonic(), 0))
-            if not writable:
-                raise _LostError("no answer in time")
-            view = view[os.write(self._requests, view[: 1 << 16]) :]
-
     def _read(self, size: int, deadline: float) -> bytes:
         content = bytearray()
         while len(content) < size:
-            readable, _, _ = select.select([self._replies], [], [], max(deadline - time.monotonic(), 0))
-            if not readable:
-                raise _LostError("no answer in time")
-            part = os.read(self._replies, min(size - len(content), 1 << 20))
+            part = arrived(self._replies, min(size - len(content), 1 << 20), deadline)
+            if part is None:
+                raise _LostError("no answer in time", Status.TIMEOUT)
             if not part:
                 raise _LostError(f"{_LOST}: the program ended it")
             content += part
@@ -222,9 +216,8 @@ class Session:
                 os.killpg(self._process.pid, signal.SIGKILL)
             deadline = time.monotonic() + _GRACE_S
             with suppress(OSError):  # the end of replies
-                while select.select([self._replies], [], [], max(deadline - time.monotonic(), 0))[0]:
-                    if not os.read(self._replies, 1 << 16):
-                        break
+                while arrived(self._replies, 1 << 16, deadline):
+                    pass
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             with suppress(OSError):  # unsent data for a dead process
@@ -253,10 +246,6 @@ def _line(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-def _status_of_loss(error: Exception) -> Status:
-    return Status.TIMEOUT if "in time" in str(error) else Status.RUNTIME_ERROR
-
-
 def _message(reply: Frame, question_id: str) -> dict[str, Any] | None:
     """The child's answer to this request, or None."""
     try:
@@ -266,34 +255,20 @@ def _message(reply: Frame, question_id: str) -> dict[str, Any] | None:
         return None
 
 
-def _call_result(reply: Frame, message: dict[str, Any] | None) -> CallResult:
+def _call_result(reply: Frame, message: dict[str, Any] | None) -> Result:
     header = reply[0]
     if header["ending"] in (Status.TIMEOUT, Status.OUTPUT_LIMIT):
-        return CallResult(status=Status(header["ending"]), detail="no answer within the limit")
+        return Result(status=Status(header["ending"]), detail="no answer within the limit")
     if message is None:
         ended = f"exit code {header['exit_code']}" if "exit_code" in header else "it wrote something else"
-        return CallResult(status=Status.RUNTIME_ERROR, detail=f"the program gave no answer: {ended}")
+        return Result(status=Status.RUNTIME_ERROR, detail=f"the program gave no answer: {ended}")
     for name, status in (("memory", Status.MEMORY), ("syntax", Status.SYNTAX_ERROR), ("raised", Status.RUNTIME_ERROR)):
         if name in message:
-            return CallResult(status=status, detail=str(message[name])[:500])
+            return Result(status=status, detail=str(message[name])[:500])
     try:
-        return CallResult(status=Status.OK, value=decode(message.get("value")))
+        return Result(status=Status.OK, value=decode(message.get("value")))
     except (ValueError, TypeError, LookupError, RecursionError, AttributeError) as error:
-        return CallResult(status=Status.RUNTIME_ERROR, detail=f"the answer is not a plain value: {error!r}"[:500])
-
-
-def _run_result(reply: Mapping[str, Any], stdout: bytes, limits: Limits) -> RunResult:
-    status, detail = _ending(reply, limits)
-    return RunResult(
-        status=status,
-        exit_code=reply["exit_code"],
-        stdout=stdout,
-        stderr=reply["stderr"],
-        detail=detail,
-        wall_s=reply["wall_s"],
-        cpu_s=reply["cpu_s"],
-        peak_memory_bytes=reply["peak_memory_bytes"],
-    )
+        return Result(status=Status.RUNTIME_ERROR, detail=f"the answer is not a plain value: {error!r}"[:500])
 
 
 def _ending(reply: Mapping[str, Any], limits: Limits) -> tuple[Status, str]:

@@ -9,18 +9,18 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import ClassVar
 
-from raydebm.records import Gold, Message, Problem, Verdict
-from raydebm.tasks.base import RULES, Answer, Judgement, TaskDefaults, instructed
+from raydebm.records import Gold, Message, Problem
+from raydebm.tasks.base import RULES, Answer, Judgement, TaskDefaults, instructed, judgement, unlabeled
 from raydebm.tasks.constraints import Constraint, Finding
 from raydebm.tasks.file_backed import FileTask, Pairs, typed_question
 from raydebm.tasks.sandbox import Limits, Sandbox
 from raydebm.tasks.sources import split_rows
 from raydebm.tasks.taco.behaviour import Behaviour, Program, behaviour_of
+from raydebm.tasks.taco.calls import PublicTest
 from raydebm.tasks.taco.extraction import fenced, find_program, normal_form
 from raydebm.tasks.taco.grading import Grade, grade
-from raydebm.tasks.taco.public_tests import FIELD, PublicTest, public_tests, shown_tests
-from raydebm.tasks.taco.sources import HUB_DATASET, problem_and_gold
-from raydebm.tasks.taco.statement import TASK, problem_of, problem_of_prompt
+from raydebm.tasks.taco.public_tests import FIELD, public_tests, shown_tests
+from raydebm.tasks.taco.sources import HUB_DATASET, TASK, problem_and_gold, problem_of, problem_of_prompt
 
 __all__ = ["Taco", "problem_of"]
 
@@ -94,11 +94,9 @@ class Taco(FileTask):
         return problem_of_prompt(typed_question(text, "a programming problem needs words", str.isalpha))
 
     def parse(self, problem: Problem, text: str) -> str | None:
-        """The submitted program of the text, or None."""
         return find_program(text, function=problem.data.get("function"), head=problem.data.get("head") or "")
 
     def render(self, problem: Problem, answer: Answer) -> str:
-        """The program in a fenced block."""
         return fenced(str(answer))
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
@@ -109,13 +107,13 @@ class Taco(FileTask):
         ways are not a majority.
         """
         tests = public_tests(problem)
-        key = self._behaviour(_program(problem, answer), tests).key() if tests else None
+        key = self._behaviour(_program(problem, answer), tests).key if tests else None
         return key or normal_form(str(answer))
 
     def _failed_public_tests(self, problem: Problem, answer: Answer) -> Iterator[Finding]:
         tests = public_tests(problem)
         if tests:
-            yield from self._behaviour(_program(problem, answer), tests).findings()
+            yield from self._behaviour(_program(problem, answer), tests).findings
 
     def _run_public_tests(self, program: Program, tests: tuple[PublicTest, ...]) -> Behaviour:
         return behaviour_of(program, tests, sandbox=self._started_sandbox(), limits=self.limits)
@@ -125,11 +123,12 @@ class Taco(FileTask):
         ResourceError is raised."""
         code = self.parse(problem, text)
         if code is None:
-            return _judgement(Grade.NO_CODE, "no_code: no program in the text")
+            return judgement(False, "no_code: no program in the text", severity=Grade.NO_CODE.severity)
         if gold.value["kind"] != "assert" and not gold.value["tests"]:
-            return Judgement(verdict=Verdict.UNLABELED, reason="no tests for this problem")
+            return unlabeled("no tests for this problem")
         report = grade(code, gold.value, sandbox=self._started_sandbox(), limits=self.limits)
-        return _judgement(report.grade, report.reason)
+        has_passed = report.grade is Grade.PASSED
+        return judgement(has_passed, report.reason, severity=None if has_passed else report.grade.severity)
 
     def _started_sandbox(self) -> Sandbox:
         if self._sandbox is None:
@@ -139,9 +138,3 @@ class Taco(FileTask):
 
 def _program(problem: Problem, answer: Answer) -> Program:
     return Program(code=str(answer), function=problem.data.get("function"), head=problem.data.get("head") or "")
-
-
-def _judgement(grade_: Grade, reason: str) -> Judgement:
-    if grade_ is Grade.PASSED:
-        return Judgement(verdict=Verdict.CORRECT)
-    return Judgement(verdict=Verdict.INCORRECT, reason=reason, severity=grade_.severity)

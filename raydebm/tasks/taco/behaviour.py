@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from raydebm.tasks.constraints import Finding
-from raydebm.tasks.sandbox import CallResult, Limits, RunResult, Sandbox, Session, Status
+from raydebm.tasks.sandbox import Limits, Result, Sandbox, Session, Status
 from raydebm.tasks.sandbox.inside.values import Opaque
+from raydebm.tasks.taco.calls import PublicTest
 from raydebm.tasks.taco.comparison import same_literal, same_output
 from raydebm.tasks.taco.grading import PRELUDE, completed
-from raydebm.tasks.taco.public_tests import PublicTest
 
 TOTAL_S = 30.0
 """Wall-clock time after which no further test of a program starts. Only programs that sleep reach it, because CPU time
@@ -36,64 +36,13 @@ _ENDINGS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """Result of a program on one public test."""
-
-    test: PublicTest
-    output: str | None
-    """Digest of the program's result for the input, or None without one."""
-    passed: bool
-    """Whether the result is as expected; also true if the expected output is unknown."""
-    got: str = ""
-    """Actual result in words, for a failed test; empty if it passed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Behaviour:
     """Behaviour of a program on all public inputs of its problem."""
 
-    observations: tuple[Observation, ...]
-    """One per test, in the tests' order."""
-    num_tests: int
-    """Number of tests with an expected output."""
-    fault: str = ""
-    """Error of loading the program; there are no observations then."""
-
-    def findings(self) -> Iterator[Finding]:
-        """The failed tests; the penalties sum to their share of all tests with an expected output."""
-        if self.num_tests == 0:
-            return
-        if self.fault:
-            yield Finding(penalty=1.0, values={"fault": self.fault}, message="The program {fault}, on every input.")
-            return
-        tested = [seen for seen in self.observations if seen.test.expected is not None]
-        failed = [(number, seen) for number, seen in enumerate(tested, start=1) if not seen.passed]
-        for number, seen in failed:
-            if seen.got != _NOT_RUN:
-                yield self._finding(number, seen)
-        if num_left := sum(seen.got == _NOT_RUN for _, seen in failed):
-            yield Finding(
-                penalty=num_left / self.num_tests,
-                values={"left": num_left, "total": self.num_tests},
-                message="{left} of {total} public tests were not run, because an earlier one had to be stopped.",
-            )
-
-    def _finding(self, number: int, seen: Observation) -> Finding:
-        test = seen.test
-        asked = f"the input {_clipped(test.given)}" if test.function is None else _clipped_text(_call_of(test))
-        expected = _clipped(test.expected or "") if test.function is None else _clipped_text(test.expected or "")
-        return Finding(
-            penalty=1 / self.num_tests,
-            values={"number": number, "total": self.num_tests, "asked": asked, "expected": expected, "got": seen.got},
-            message="Public test {number} of {total}: for {asked} the expected result is {expected}, but {got}.",
-        )
-
-    def key(self) -> str | None:
-        """Key of the behaviour on all inputs; None for a program without a result on any of them."""
-        outputs = [seen.output for seen in self.observations]
-        if not any(outputs):
-            return None
-        return "behaviour " + hashlib.sha256(repr(outputs).encode()).hexdigest()[:32]
+    findings: tuple[Finding, ...]
+    """The failed tests; the penalties sum to their share of all tests with an expected output."""
+    key: str | None
+    """Key of the behaviour on all inputs; None for a program without a result on any of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,15 +61,39 @@ def behaviour_of(program: Program, tests: Sequence[PublicTest], *, sandbox: Sand
 
     No test is run after one that had to be stopped; the remaining ones count as failed.
     """
-    limits = replace(limits, output_bytes=min(limits.output_bytes, OUTPUT_BYTES))
-    num_tests = sum(test.expected is not None for test in tests)
-    run = _Run(program, sandbox, limits)
+    run = _Run(program, sandbox, replace(limits, output_bytes=min(limits.output_bytes, OUTPUT_BYTES)))
     try:
-        return Behaviour(observations=tuple(map(run.observe, tests)), num_tests=num_tests)
+        seen = [run.observe(test) for test in tests]
     except _NotLoadedError as error:
-        return Behaviour(observations=(), fault=str(error), num_tests=num_tests)
+        fault = Finding(penalty=1.0, values={"fault": str(error)}, message="The program {fault}, on every input.")
+        return Behaviour(findings=(fault,) if any(test.expected is not None for test in tests) else (), key=None)
     finally:
         run.close()
+    outputs = [output for output, _ in seen]
+    key = "behaviour " + hashlib.sha256(repr(outputs).encode()).hexdigest()[:32] if any(outputs) else None
+    tested = [(test, fault) for test, (_, fault) in zip(tests, seen, strict=True) if test.expected is not None]
+    return Behaviour(findings=tuple(_findings(tested)), key=key)
+
+
+def _findings(tested: Sequence[tuple[PublicTest, str]]) -> Iterator[Finding]:
+    """Findings of tests with their faults in words, which are empty for passed tests."""
+    total, num_left = len(tested), sum(fault == _NOT_RUN for _, fault in tested)
+    for number, (test, fault) in enumerate(tested, start=1):
+        if fault and fault != _NOT_RUN:
+            is_call, known = test.function is not None, test.expected or ""
+            asked = _clipped_text(test.call) if is_call else f"the input {_clipped(test.given)}"
+            expected = _clipped_text(known) if is_call else _clipped(known)
+            yield Finding(
+                penalty=1 / total,
+                values={"number": number, "total": total, "asked": asked, "expected": expected, "got": fault},
+                message="Public test {number} of {total}: for {asked} the expected result is {expected}, but {got}.",
+            )
+    if num_left:
+        yield Finding(
+            penalty=num_left / total,
+            values={"left": num_left, "total": total},
+            message="{left} of {total} public tests were not run, because an earlier one had to be stopped.",
+        )
 
 
 class _NotLoadedError(Exception):
@@ -141,12 +114,13 @@ class _Run:
             self._session.close()
             self._session = None
 
-    def observe(self, test: PublicTest) -> Observation:
+    def observe(self, test: PublicTest) -> tuple[str | None, str]:
+        """(digest of the result, None without one; the fault in words, empty if the result is as expected)."""
         if self._was_stopped or time.monotonic() > self._end:
-            return _failed(test, _NOT_RUN)
+            return None, _NOT_RUN
         return self._observe_program(test) if test.function is None else self._observe_call(test, test.function)
 
-    def _observe_program(self, test: PublicTest) -> Observation:
+    def _observe_program(self, test: PublicTest) -> tuple[str | None, str]:
         self._session = self._sandbox.unused(self._session)
         given = test.given.encode("utf-8", "surrogatepass")
         result = self._session.run(self._program.code, given, limits=self._limits, prelude=PRELUDE)
@@ -154,30 +128,27 @@ class _Run:
         if result.status is Status.SYNTAX_ERROR:
             raise _NotLoadedError(_ending(result))
         if result.status is not Status.OK:
-            return _failed(test, f"the program {_ending(result)}")
+            return None, f"the program {_ending(result)}"
         printed = result.stdout.decode("utf-8", "replace")
         lines = [" ".join(line.split()) for line in printed.split("\n") if line.strip()]
         output = _digest("\n".join(lines)) if lines else None
-        if test.expected is None or same_output(printed, test.expected):
-            return Observation(test=test, output=output, passed=True)
-        return Observation(test=test, output=output, passed=False, got=f"the program printed {_clipped(printed)}")
+        is_right = test.expected is None or same_output(printed, test.expected)
+        return output, "" if is_right else f"the program printed {_clipped(printed)}"
 
-    def _observe_call(self, test: PublicTest, function: str) -> Observation:
+    def _observe_call(self, test: PublicTest, function: str) -> tuple[str | None, str]:
         session = self._session or self._loaded(function)
         result = session.call(function, ast.literal_eval(test.given), limits=self._limits)
         self._was_stopped = result.status in (Status.TIMEOUT, Status.OUTPUT_LIMIT)
         if result.status is not Status.OK:
-            return _failed(test, f"the call {_ending(result)}")
+            return None, f"the call {_ending(result)}"
         try:
             output = _digest(_canonical(result.value))
-            if test.expected is None or same_literal(result.value, ast.literal_eval(test.expected)):
-                return Observation(test=test, output=output, passed=True)
+            is_right = test.expected is None or same_literal(result.value, ast.literal_eval(test.expected))
         except _NotPlainResultError as error:
-            return _failed(test, f"the call returned {error}, which is not a plain value")
+            return None, f"the call returned {error}, which is not a plain value"
         except RecursionError:
-            return _failed(test, "the call returned a value that is nested too deeply")
-        got = f"the call returned {_clipped_text(_shown(result.value))}"
-        return Observation(test=test, output=output, passed=False, got=got)
+            return None, "the call returned a value that is nested too deeply"
+        return output, "" if is_right else f"the call returned {_clipped_text(_shown(result.value))}"
 
     def _loaded(self, function: str) -> Session:
         self._session, program = self._sandbox.session(), self._program
@@ -214,17 +185,9 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _failed(test: PublicTest, got: str) -> Observation:
-    return Observation(test=test, output=None, passed=test.expected is None, got=got)
-
-
-def _ending(result: RunResult | CallResult) -> str:
+def _ending(result: Result) -> str:
     words = _ENDINGS[result.status]
     return f"{words} ({_clipped_text(result.detail)})" if result.detail else words
-
-
-def _call_of(test: PublicTest) -> str:
-    return replace(test, expected=None).source
 
 
 def _shown(value: Any) -> str:

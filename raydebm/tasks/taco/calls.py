@@ -1,4 +1,5 @@
-"""Example calls of a function in a docstring or a statement: ``>>> f(2)`` with its result, or ``f(2) == 4``.
+"""Public tests, and those that example calls of a function in a docstring or a statement give: ``>>> f(2)`` with its
+result, or ``f(2) == 4``.
 
 Only literal arguments and results are read (``ast.literal_eval``). A call whose result cannot be read is still an
 input.
@@ -9,7 +10,6 @@ import re
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 MAX_CALL_CHARS = 2_000
 """Length limit of a call with its arguments, and of a result."""
@@ -23,23 +23,32 @@ _RELATION = re.compile(
     r"\s*(?:#\s*(?:=>|==>|->|➞|→|=|returns?|should return|should be)?|==>|=>|==|=|->|-->|➞|→|returns?|should return)\s*"
 )
 _EQUALS = re.compile(r"\s*=(?![=>])")
-_WORDS = {"true": True, "false": False, "null": None}
+_WORDS = {"true": "True", "false": "False", "null": "None"}
+_OTHERS = tuple("'\"b[{sN")
+"""First characters of literals other than tuples and numbers."""
 _BLOCK_LINES = 10
 """Maximum number of lines of a result in an interactive session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExampleCall:
-    """A call with literal arguments."""
+class PublicTest:
+    """One input, and its expected result if known."""
 
-    function: str
-    arguments: tuple[Any, ...]
-    has_result: bool
-    result: Any = None
-    """Result of the call; also None if the text has no readable one."""
+    function: str | None
+    """Called function. None for a program that reads stdin."""
+    given: str
+    """Stdin, or the arguments as the literal of a tuple."""
+    expected: str | None
+    """Stdout, or the literal of the returned value. None if only the input is known, which still distinguishes
+    programs."""
+
+    @property
+    def call(self) -> str:
+        """The call as source."""
+        return f"{self.function}({self.given.removeprefix('(').removesuffix(')').removesuffix(',')})"
 
 
-def calls_in(text: str, function: str) -> Iterator[ExampleCall]:
+def calls_in(text: str, function: str) -> Iterator[PublicTest]:
     """Example calls of ``function``, in the order of the text: in its docstring if the text defines it, else in the
     whole text. Repeated calls are included."""
     shown = _docstring(text, function)
@@ -55,12 +64,12 @@ def calls_in(text: str, function: str) -> Iterator[ExampleCall]:
             continue
         if has_definition and _EQUALS.match(shown, end):  # one step of f(n) = ..., not a call and its result
             continue
-        has_result, result = _result_after(shown, end, is_prompted=shown[: occurrence.start()].endswith(">>> "))
-        if arguments or has_result:  # a name with () in a sentence is not a call
-            yield ExampleCall(function=function, arguments=arguments, has_result=has_result, result=result)
+        result = _result_after(shown, end, is_prompted=shown[: occurrence.start()].endswith(">>> "))
+        if arguments != "()" or result is not None:  # a name with () in a sentence is not a call
+            yield PublicTest(function=function, given=arguments, expected=result)
 
 
-def asserted_call(source: str) -> ExampleCall | None:
+def asserted_call(source: str) -> PublicTest | None:
     """Call and result of ``assert function(arguments) == result``; None for any other text."""
     tree = _syntax(source.strip(), "exec") if len(source) <= 2 * MAX_CALL_CHARS else None
     if not isinstance(tree, ast.Module) or len(tree.body) != 1 or not isinstance(tree.body[0], ast.Assert):
@@ -68,11 +77,10 @@ def asserted_call(source: str) -> ExampleCall | None:
     test = tree.body[0].test
     if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], ast.Eq | ast.Is):
         return None
-    arguments = _arguments(test.left)
-    has_result, result = _value(test.comparators[0])
-    if arguments is None or not has_result:
+    arguments, result = _arguments(test.left), _value(test.comparators[0])
+    if arguments is None or result is None:
         return None
-    return ExampleCall(function=_name(test.left), arguments=arguments, has_result=True, result=result)
+    return PublicTest(function=_name(test.left), given=arguments, expected=result)
 
 
 def _docstring(text: str, function: str) -> str:
@@ -89,7 +97,7 @@ def _docstring(text: str, function: str) -> str:
     return content
 
 
-def _call_at(text: str, start: int, opened: int) -> tuple[int, tuple[Any, ...] | None]:
+def _call_at(text: str, start: int, opened: int) -> tuple[int, str | None]:
     """(end of the call, its arguments); None for arguments that are not literals."""
     end = opened
     for _ in range(_MAX_CLOSINGS):
@@ -102,30 +110,27 @@ def _call_at(text: str, start: int, opened: int) -> tuple[int, tuple[Any, ...] |
     return opened, None
 
 
-def _arguments(node: ast.AST) -> tuple[Any, ...] | None:
-    """Positional literal arguments of a call by name."""
+def _arguments(node: ast.AST) -> str | None:
+    """Positional literal arguments of a call by name, as the literal of a tuple."""
     if not isinstance(node, ast.Call) or node.keywords or not _name(node):
         return None
-    values = [_value(argument) for argument in node.args]
-    return tuple(value for _, value in values) if all(is_read for is_read, _ in values) else None
+    return _value(ast.Tuple(elts=node.args, ctx=ast.Load()))
 
 
 def _name(node: ast.AST) -> str:
     return node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
 
 
-def _result_after(text: str, end: int, *, is_prompted: bool) -> tuple[bool, Any]:
-    """(True, result) after a call, or (False, None)."""
+def _result_after(text: str, end: int, *, is_prompted: bool) -> str | None:
+    """Literal of the result after a call, or None."""
     rest, _, below = text[end:].partition("\n")
     relation = _RELATION.match(rest)
     if relation is not None and rest[relation.end() :].strip():
         return _literal_in(rest[relation.end() :])
-    if rest.strip() or not is_prompted:
-        return False, None
-    return _literal_below(below)
+    return _literal_below(below) if is_prompted and not rest.strip() else None
 
 
-def _literal_below(below: str) -> tuple[bool, Any]:
+def _literal_below(below: str) -> str | None:
     """Result as printed by an interactive session, over one or more lines; no line at all means None."""
     lines: list[str] = []
     for line in below.split("\n")[:_BLOCK_LINES]:
@@ -133,43 +138,37 @@ def _literal_below(below: str) -> tuple[bool, Any]:
             break
         lines.append(line.strip())
     if not lines:
-        return below.lstrip().startswith(">>>"), None
-    whole = _literal("\n".join(lines))
-    return whole if whole[0] else _literal_in(lines[0])
+        return "None" if below.lstrip().startswith(">>>") else None
+    return _literal("\n".join(lines)) or _literal_in(lines[0])
 
 
-def _literal_in(rest: str) -> tuple[bool, Any]:
+def _literal_in(rest: str) -> str | None:
     """Literal at the start of a line, without a comment or a full stop after it."""
-    for text in (rest, re.split(r"\s(?:#|//|\(|--)", rest, maxsplit=1)[0]):
-        text = text.strip()
-        for ending in ("", ".", ";", ","):
-            is_read, value = _literal(text.removesuffix(ending))
-            if is_read:
-                return True, value
-    return False, None
+    texts = (rest.strip(), re.split(r"\s(?:#|//|\(|--)", rest, maxsplit=1)[0].strip())
+    literals = (_literal(text.removesuffix(ending)) for text in texts for ending in ("", ".", ";", ","))
+    return next(filter(None, literals), None)
 
 
-def _literal(text: str) -> tuple[bool, Any]:
+def _literal(text: str) -> str | None:
     text = text.strip()
     if not text or len(text) > MAX_CALL_CHARS:
-        return False, None
-    if text in _WORDS:
-        return True, _WORDS[text]
-    is_read, value = _value(text)
+        return None
+    value = _WORDS.get(text) or _value(text)
     # ("Venus") is a string in Python, but a writer may mean a tuple of one
-    is_doubtful = text.startswith("(") and text.endswith(")") and not isinstance(value, tuple | complex | int | float)
-    return (False, None) if is_doubtful else (is_read, value)
+    is_doubtful = text.startswith("(") and text.endswith(")") and value is not None and value.startswith(_OTHERS)
+    return None if is_doubtful else value
 
 
-def _value(source: str | ast.expr) -> tuple[bool, Any]:
-    """(True, value) of a literal, or (False, None)."""
+def _value(source: str | ast.expr) -> str | None:
+    """Literal of the value that is written as a literal; None for anything else."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            value = ast.literal_eval(source)
+            literal = repr(ast.literal_eval(source))
+            ast.literal_eval(literal)  # infinity and the ellipsis have none
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return False, None
-    return (False, None) if value is Ellipsis else (True, value)
+        return None
+    return literal
 
 
 def _syntax(source: str, mode: str) -> ast.AST | None:

@@ -1,11 +1,12 @@
 """Run a program against hidden tests and grade it (paper appendix, "TACO": all tests, 4 s each)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from raydebm.tasks.sandbox import CallResult, Limits, RunResult, Sandbox, Session, Status
+from raydebm.tasks.sandbox import Limits, Result, Sandbox, Session, Status
 from raydebm.tasks.taco.comparison import same_output, same_value
 from raydebm.tasks.taco.extraction import defines
 
@@ -51,18 +52,11 @@ class Grade(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GradingReport:
     grade: Grade
-    num_tests: int
     failed_test: int | None = None
-    """Number of the first failed test, from 1; later ones were not run."""
-    detail: str = ""
-
-    @property
-    def reason(self) -> str:
-        """Failure and failed test in words; empty if the program passed."""
-        if self.grade is Grade.PASSED:
-            return ""
-        where = "" if self.failed_test is None else f" in test {self.failed_test} of {self.num_tests}"
-        return f"{self.grade}{where}" + (f": {self.detail}" if self.detail else "")
+    """Number of the first failed test, from 1; later ones were not run. None if none failed, or the program with its
+    functions did not load."""
+    reason: str = ""
+    """Failure and failed test in words; empty if the program passed."""
 
 
 def grade(code: str, tests: Mapping[str, Any], *, sandbox: Sandbox, limits: Limits) -> GradingReport:
@@ -77,55 +71,48 @@ def grade(code: str, tests: Mapping[str, Any], *, sandbox: Sandbox, limits: Limi
     Raises:
         ResourceError: no sandbox can be started.
     """
-    if tests["kind"] == "stdin":
-        return _grade_program(code, tests["tests"], sandbox, limits)
-    if tests["kind"] == "call":
-        return _grade_function(code, tests["function"], tests["tests"], sandbox, limits)
-    return _grade_by_assertions(code, tests, sandbox, limits)
+    judge = {"stdin": _outputs, "call": _calls, "assert": _assertions}[tests["kind"]]
+    num_tests = len(tests["tests"]) if "tests" in tests else 1
+    with closing(judge(code, tests, sandbox, limits)) as outcomes:
+        for number, (grade_, detail) in enumerate(outcomes):
+            if grade_ is not Grade.PASSED:
+                where = f" in test {number} of {num_tests}" if number else ""
+                reason = f"{grade_}{where}" + (f": {detail}" if detail else "")
+                return GradingReport(grade=grade_, failed_test=number or None, reason=reason)
+    return GradingReport(grade=Grade.PASSED)
 
 
-def _grade_program(code: str, tests: Sequence[Mapping[str, Any]], sandbox: Sandbox, limits: Limits) -> GradingReport:
+_Outcomes = Generator[tuple[Grade, str]]
+"""Grade of loading a program, then of one test after the other, with the reason of a failure."""
+_PASSED = (Grade.PASSED, "")
+
+
+def _graded(result: Result, *, is_right: bool) -> tuple[Grade, str]:
+    if result.status is not Status.OK:
+        return Grade(result.status.value), result.detail
+    return _PASSED if is_right else (Grade.WRONG_ANSWER, "")
+
+
+def _outputs(code: str, tests: Mapping[str, Any], sandbox: Sandbox, limits: Limits) -> _Outcomes:
+    yield _PASSED  # loaded again for every test
     session: Session | None = None
     try:
-        for number, test in enumerate(tests, start=1):
+        for test in tests["tests"]:
             session = sandbox.unused(session)
             result = session.run(code, test["input"].encode("utf-8", "surrogatepass"), limits=limits, prelude=PRELUDE)
-            grade_, detail = _judged_output(result, test["output"])
-            if grade_ is not Grade.PASSED:
-                return GradingReport(grade=grade_, num_tests=len(tests), failed_test=number, detail=detail)
+            printed = result.stdout.decode("utf-8", "replace")
+            yield _graded(result, is_right=result.status is Status.OK and same_output(printed, test["output"]))
     finally:
         if session is not None:
             session.close()
-    return GradingReport(grade=Grade.PASSED, num_tests=len(tests))
 
 
-def _judged_output(result: RunResult, expected: str) -> tuple[Grade, str]:
-    if result.status is not Status.OK:
-        return Grade(result.status.value), result.detail
-    if same_output(result.stdout.decode("utf-8", "replace"), expected):
-        return Grade.PASSED, ""
-    return Grade.WRONG_ANSWER, ""
-
-
-def _grade_function(
-    code: str, function: str, tests: Sequence[Mapping[str, Any]], sandbox: Sandbox, limits: Limits
-) -> GradingReport:
+def _calls(code: str, tests: Mapping[str, Any], sandbox: Sandbox, limits: Limits) -> _Outcomes:
     with sandbox.session() as session:
-        result = session.open_program(code, limits=limits, prelude=PRELUDE)
-        if result.status is not Status.OK:
-            return _failure(result, len(tests))
-        for number, test in enumerate(tests, start=1):
-            result = session.call(function, _arguments(test["input"]), limits=limits)
-            if result.status is not Status.OK:
-                return _failure(result, len(tests), number)
-            if not same_value(result.value, test["output"]):
-                return GradingReport(grade=Grade.WRONG_ANSWER, num_tests=len(tests), failed_test=number)
-    return GradingReport(grade=Grade.PASSED, num_tests=len(tests))
-
-
-def _failure(result: CallResult, num_tests: int, failed_test: int | None = None) -> GradingReport:
-    grade_ = Grade(result.status.value)
-    return GradingReport(grade=grade_, num_tests=num_tests, failed_test=failed_test, detail=result.detail)
+        yield _graded(session.open_program(code, limits=limits, prelude=PRELUDE), is_right=True)
+        for test in tests["tests"]:
+            result = session.call(tests["function"], _arguments(test["input"]), limits=limits)
+            yield _graded(result, is_right=result.status is Status.OK and same_value(result.value, test["output"]))
 
 
 def _arguments(values: Sequence[Any]) -> list[Any]:
@@ -145,27 +132,25 @@ def completed(code: str, head: str, function: str) -> str:
     return "\n".join([line for line in head.split("\n") if line.startswith(("import ", "from "))] + [code])
 
 
-def _grade_by_assertions(code: str, tests: Mapping[str, Any], sandbox: Sandbox, limits: Limits) -> GradingReport:
-    """Grade by test code. It runs in another sandbox than the program, and only plain values pass between them."""
+def _assertions(code: str, tests: Mapping[str, Any], sandbox: Sandbox, limits: Limits) -> _Outcomes:
+    """Test code runs in another sandbox than the program, and only plain values pass between them."""
     with sandbox.session() as session, sandbox.session() as tester:
-        result = session.open_program(completed(code, tests["head"], tests["function"]), limits=limits)
-        if result.status is not Status.OK:
-            return _failure(result, 1)
+        program = completed(code, tests["head"], tests["function"])
+        yield _graded(session.open_program(program, limits=limits), is_right=True)
         tester.open_test(tests["test"], tests["function"], limits=limits)
         raised = ""
-        while True:
-            message = tester.step(limits=limits)
-            if "done" in message:
-                return GradingReport(grade=Grade.PASSED, num_tests=1)
-            if "ask" not in message:
-                grade_, detail = (Grade.RUNTIME_ERROR, raised) if raised else (Grade.WRONG_ANSWER, message["failed"])
-                return GradingReport(grade=grade_, num_tests=1, failed_test=1, detail=detail)
-            encoded = session.call_encoded(message["function"], message["ask"], limits=limits)
-            if encoded.status is Status.OK:
+        while "ask" in (message := tester.step(limits=limits)):
+            result = session.call_encoded(message["function"], message["ask"], limits=limits)
+            if result.status is Status.OK:
                 raised = ""
-                tester.answer(encoded.value)
-            elif encoded.status is Status.RUNTIME_ERROR:
-                raised = encoded.detail
+                tester.answer(result.value)
+            elif result.status is Status.RUNTIME_ERROR:
+                raised = result.detail
                 tester.answer_raised(raised)
             else:
-                return _failure(encoded, 1, 1)
+                yield _graded(result, is_right=False)
+                return
+        if "done" in message:
+            yield _PASSED
+        else:
+            yield (Grade.RUNTIME_ERROR, raised) if raised else (Grade.WRONG_ANSWER, message["failed"])

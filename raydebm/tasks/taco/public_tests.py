@@ -4,11 +4,9 @@ Two sources: the examples in the statement (samples, ``calls``), and ``public_te
 user or a data set. Hidden tests are gold and never used here.
 """
 
-import ast
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -16,7 +14,7 @@ from typing import Any
 from raydebm.errors import TaskDataError
 from raydebm.identity import canonical_json
 from raydebm.records import Problem
-from raydebm.tasks.taco.calls import ExampleCall, asserted_call, calls_in
+from raydebm.tasks.taco.calls import PublicTest, asserted_call, calls_in
 from raydebm.tasks.taco.extraction import fenced
 
 MAX_TESTS = 10
@@ -24,25 +22,6 @@ MAX_TESTS = 10
 FIELD = "public_tests"
 
 _FORMS = '{"input": text, "output": text} for a program that reads stdin, "assert f(arguments) == value" for a function'
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublicTest:
-    """One input, and its expected result if known."""
-
-    function: str | None
-    """Called function. None for a program that reads stdin."""
-    given: str
-    """Stdin, or the arguments as the literal of a tuple."""
-    expected: str | None
-    """Stdout, or the literal of the returned value. None if only the input is known, which still distinguishes
-    programs."""
-
-    @property
-    def source(self) -> str:
-        """The test as source: an assertion, or the call alone if no value is known."""
-        call = f"{self.function}({self.given.removeprefix('(').removesuffix(')').removesuffix(',')})"
-        return call if self.expected is None else f"assert {call} == {self.expected}"
 
 
 def public_tests(problem: Problem) -> tuple[PublicTest, ...]:
@@ -79,7 +58,7 @@ def given_tests(items: Any, function: str | None) -> list[PublicTest]:
         raise TaskDataError(f"{FIELD} must be a list of tests, each {_FORMS}; got {_kind(items)}")
     tests: list[PublicTest] = []
     for number, entry in enumerate(items, start=1):
-        test = _asserted_test(entry) if isinstance(entry, str) else _test_of_fields(entry)
+        test = asserted_call(entry) if isinstance(entry, str) else _test_of_fields(entry)
         called = function or (tests[0].function if tests else None)
         if test is None or ((tests or function) and (test.function is None) is not (called is None)):
             raise TaskDataError(
@@ -97,25 +76,14 @@ def shown_tests(items: Any, function: str | None) -> str:
         for test in tests
         if test.function is None and test.expected is not None
     ]
-    calls = [test.source for test in tests if test.function is not None and test.expected is not None]
-    if calls:
-        parts.append("Your code should pass these tests:\n" + fenced("\n".join(calls)))
+    assertions = [
+        f"assert {test.call} == {test.expected}"
+        for test in tests
+        if test.function is not None and test.expected is not None
+    ]
+    if assertions:
+        parts.append("Your code should pass these tests:\n" + fenced("\n".join(assertions)))
     return "\n\n".join(parts)
-
-
-def readable_assertions(sources: Sequence[str]) -> list[str]:
-    """Assertions of a data set that ``given_tests`` can parse."""
-    return [source for source in sources if asserted_call(source) is not None]
-
-
-def _asserted_test(source: str) -> PublicTest | None:
-    call = asserted_call(source)
-    return None if call is None else _test_of_call(call)
-
-
-def _test_of_call(call: ExampleCall) -> PublicTest | None:
-    given, expected = _literal(call.arguments), _literal(call.result) if call.has_result else None
-    return None if given is None else PublicTest(function=call.function, given=given, expected=expected)
 
 
 def _test_of_fields(entry: Any) -> PublicTest | None:
@@ -134,17 +102,7 @@ def _stated_tests(prompt: str, function: str | None) -> Iterator[PublicTest]:
         for given, expected in samples_in(prompt):
             yield PublicTest(function=None, given=_lines(given), expected=None if is_one_of_many else expected)
     else:
-        yield from filter(None, map(_test_of_call, calls_in(prompt, function)))
-
-
-def _literal(value: Any) -> str | None:
-    """Text that ``ast.literal_eval`` reads back; None for infinity and the like."""
-    try:
-        text = repr(value)
-        ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-    return text
+        yield from calls_in(prompt, function)
 
 
 def _lines(text: str) -> str:

@@ -5,17 +5,17 @@ Each reader parses one published format, which is recognised by its fields.
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
 from raydebm.records import Gold, Problem
 from raydebm.tasks.base import required_field
-from raydebm.tasks.file_backed import source_id_of
+from raydebm.tasks.file_backed import question_of, source_id_of
 from raydebm.tasks.sources import Row
-from raydebm.tasks.taco.public_tests import FIELD, given_tests, readable_assertions, samples_in
-from raydebm.tasks.taco.statement import TASK, problem_of
+from raydebm.tasks.taco.calls import asserted_call
+from raydebm.tasks.taco.public_tests import FIELD, given_tests, samples_in
 
 HUB_DATASET = "BAAI/TACO"
 
@@ -114,7 +114,8 @@ def _by_assertions(row: Row, where: str) -> tuple[Problem, Gold]:
         test += f"\n\ncheck({function})\n"
     head = _MBPP_IMPORTS + prompt if "prompt_multiple" in row else prompt
     # The prompts of the recorded MBPP programs showed the given test (LLMDebugger, ``simple_text2code``).
-    given = [*_checked_tests(row, function, where), *readable_assertions(row.get("given_tests") or [])]
+    readable = [source for source in row.get("given_tests") or [] if asserted_call(source) is not None]
+    given = [*_checked_tests(row, function, where), *readable]
     problem = problem_of(prompt, function=function, head=head, given=given, source_id=source_id_of(row))
     value = {"kind": "assert", "function": function, "head": head, "test": test}
     return problem, Gold(task=TASK, problem_id=problem.problem_id, value=value)
@@ -141,3 +142,63 @@ def paper_problems(pairs: Iterable[tuple[Problem, Gold]], split: str) -> list[tu
 def is_clean(problem: Problem, gold: Gold) -> bool:
     """True if a problem can be judged, is known to be solvable, and has no pictures."""
     return bool(gold.value.get("tests")) and bool(gold.value.get("solution")) and not _PICTURE.search(problem.prompt)
+
+
+TASK = "taco"
+UNKNOWN_DIFFICULTY = "UNKNOWN"
+
+_STDIN = "Read the input from standard input and print the answer to standard output."
+_CALL = "Complete the function `{function}`. It is called with its arguments, and what it returns is the answer."
+_CALL_LINE = re.compile(re.escape(_CALL).replace(r"\{function\}", r"(\w{1,200})"))
+
+
+def problem_of(
+    question: str,
+    *,
+    function: str | None = None,
+    starter_code: str = "",
+    head: str = "",
+    given: Sequence[Any] = (),
+    difficulty: str = "",
+    source_id: str | None = None,
+) -> Problem:
+    """Problem of a statement; its id depends on the prompt alone.
+
+    Args:
+        question: the text; the words around it in prompts of the published evaluation are removed.
+        function: name of the called function. None for programs that read stdin.
+        starter_code: head of that function in the prompt, if the source has one.
+        head: source that a program may continue or rely on, such as imports and the function's first line.
+        given: public tests in addition to those of the text, in the form of ``public_tests.given_tests``.
+        difficulty: ``EASY`` to ``VERY_HARD``; other words are kept, in capitals.
+    """
+    parts = [_unwrapped(question)]
+    if starter_code.strip():
+        parts.append(f"Starter code:\n```python\n{starter_code.strip()}\n```")
+    parts.append(_STDIN if function is None else _CALL.format(function=function))
+    data = {"function": function, "head": head, "public_tests": list(given), "source_id": source_id}
+    return _problem("\n\n".join(parts), difficulty, **data)
+
+
+def problem_of_prompt(text: str) -> Problem:
+    """Problem of a whole prompt, or of a bare question, for a program on stdin."""
+    prompt = text.strip()
+    last = prompt.rpartition("\n")[2].strip()
+    called = _CALL_LINE.fullmatch(last)
+    if called:
+        return _problem(prompt, function=called[1])
+    return _problem(prompt) if last == _STDIN else problem_of(prompt)
+
+
+def _unwrapped(question: str) -> str:
+    text = question.strip()
+    if text.startswith("QUESTION:"):
+        text = text.removeprefix("QUESTION:").strip()
+        for ending in ("ANSWER:", "Use Call-Based format", "Use Standard Input format"):
+            text = text.removesuffix(ending).strip()
+    return text
+
+
+def _problem(prompt: str, difficulty: str = "", **data: Any) -> Problem:
+    level = difficulty.strip().upper().replace("UNKNOWN_DIFFICULTY", UNKNOWN_DIFFICULTY) or UNKNOWN_DIFFICULTY
+    return question_of(TASK, prompt, difficulty=level, **data)

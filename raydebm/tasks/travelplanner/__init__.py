@@ -15,8 +15,8 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from raydebm.identity import canonical_json
-from raydebm.records import Gold, Message, Problem, Verdict
-from raydebm.tasks.base import Answer, Judgement, TaskDefaults
+from raydebm.records import Gold, Message, Problem
+from raydebm.tasks.base import Answer, Judgement, TaskDefaults, judgement, unlabeled
 from raydebm.tasks.constraints import Constraint, Finding
 from raydebm.tasks.fields import KEY, leaves
 from raydebm.tasks.file_backed import FileTask, Pairs
@@ -102,23 +102,17 @@ class TravelPlanner(FileTask):
         """The violation score. A text without a plan scores 1; without any catalogue there is no label."""
         reading = read_plan(text)
         if reading.plan is None:
-            score = violation_score(UNPARSED)
-            return Judgement(
-                verdict=Verdict.INCORRECT, violation_score=score, parts=dict(UNPARSED), reason=reading.reason
-            )
+            return judgement(False, reading.reason, violation_score=violation_score(UNPARSED), parts=dict(UNPARSED))
         catalogue = _catalogue_for(problem.data, database_folder())
         if catalogue is None:
-            return Judgement(
-                verdict=Verdict.UNLABELED,
-                reason=f"no reference information in the problem and no database; set {VARIABLE} to its folder",
-            )
+            return unlabeled(f"no reference information in the problem and no database; set {VARIABLE} to its folder")
         findings = dimension_findings(view_of(trip_of(problem.data), reading.plan, catalogue))
         values = dimension_values(findings)
-        return Judgement(
-            verdict=Verdict.INCORRECT if any(findings.values()) else Verdict.CORRECT,
+        return judgement(
+            not any(findings.values()),
+            _reason(findings),
             violation_score=violation_score(values),
             parts=values,
-            reason=_reason(findings),
             fields=_field_verdicts(reading.plan, findings),
         )
 

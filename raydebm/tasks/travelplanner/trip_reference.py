@@ -9,8 +9,6 @@ Columns that no plan needs (coordinates, addresses, telephone numbers, web sites
 are two thirds of the text, and the context of generators and scorer is limited.
 """
 
-import ast
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from raydebm.errors import TaskDataError
 from raydebm.identity import canonical_json
 from raydebm.records import REFERENCE_HEADING
+from raydebm.tasks.sources import written_value
 from raydebm.tasks.travelplanner.catalogue import (
     COLUMNS,
     Attraction,
@@ -31,7 +30,6 @@ from raydebm.tasks.travelplanner.catalogue import (
     Restaurant,
     Stay,
     attraction_of,
-    catalogue_of,
     drive_of,
     flight_of,
     restaurant_of,
@@ -70,8 +68,7 @@ class TripReference:
     """(origin, destination, date) without a flight, according to the source."""
 
     def catalogue(self) -> Catalogue:
-        """Catalogue of the reference information."""
-        return catalogue_of(
+        return Catalogue(
             attractions=self.attractions,
             restaurants=self.restaurants,
             stays=self.stays,
@@ -102,8 +99,8 @@ def read_items(value: Any, *, where: str) -> TripReference:
         value: a list of {"Description": ..., "Content": ...}, or its text (JSON, or a Python list).
         where: name of the row for messages.
     """
-    items = _parsed(value, where) if isinstance(value, str) else value
-    if not isinstance(items, Sequence) or not all(isinstance(entry, Mapping) for entry in items):
+    items = written_value(value)
+    if not isinstance(items, list) or not all(isinstance(entry, Mapping) for entry in items):
         raise TaskDataError(f"{where}: reference information must be a list of objects, got {type(items).__name__}")
     rows: dict[str, list[Any]] = {name: [] for name in TripReference.__dataclass_fields__}
     for entry in items:
@@ -114,17 +111,6 @@ def read_items(value: Any, *, where: str) -> TripReference:
         _read_item(match, content, rows, where=f"{where}: {title}")
     rows["drives"] = list(dict.fromkeys(rows["drives"]))  # they are listed once per mode of transport, and may repeat
     return TripReference(**{name: tuple(entries) for name, entries in rows.items()})
-
-
-def _parsed(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        pass
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-        raise TaskDataError(f"{where}: reference information must be a list of objects: {text[:60]!r}...") from error
 
 
 def _read_item(match: re.Match[str], content: Any, rows: dict[str, list[Any]], *, where: str) -> None:

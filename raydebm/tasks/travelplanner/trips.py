@@ -5,8 +5,6 @@ Out:  (Problem, Gold), in the order of the split.
 Independent of: plans other than the annotated one, scores.
 """
 
-import ast
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,17 @@ from raydebm.identity import content_id
 from raydebm.records import Gold, Problem
 from raydebm.tasks.base import required_field
 from raydebm.tasks.file_backed import question_of, source_id_of
-from raydebm.tasks.sources import Located, distinct, file_rows, hub_name, hub_rows, local_file, record_lookup
+from raydebm.tasks.sources import (
+    Located,
+    distinct,
+    file_rows,
+    hub_name,
+    hub_rows,
+    json_object,
+    local_file,
+    record_lookup,
+    written_value,
+)
 from raydebm.tasks.travelplanner.plans import canonical_plan
 from raydebm.tasks.travelplanner.trip_reference import prompt_of, read_items
 
@@ -67,7 +75,7 @@ def _pairs(rows: Iterable[Located]) -> Iterator[tuple[Problem, Gold]]:
 def problem_of_row(row: Mapping[str, Any], where: str) -> Problem:
     """Problem of a row with the benchmark's fields (values may be text, as on the hub and in CSV files)."""
     query = str(required_field(row, "query", where))
-    fields = {name: _literal(required_field(row, name, where)) for name in _FIELDS}
+    fields = {name: written_value(required_field(row, name, where)) for name in _FIELDS}
     level, days = str(row.get("level") or ""), _count(fields["days"], "days", where)
     information = row.get("reference_information")
     reference = read_items(information, where=where) if information else None
@@ -91,11 +99,8 @@ def problem_of_row(row: Mapping[str, Any], where: str) -> Problem:
 
 def problem_of_text(text: str) -> Problem:
     """Parse the benchmark's row, given as JSON."""
-    try:
-        row = json.loads(text)
-    except (ValueError, RecursionError):
-        row = None
-    if not isinstance(row, dict):
+    row = json_object(text)
+    if row is None:
         raise TaskDataError(
             "a trip cannot be read from plain words; send the benchmark's row as a JSON object, or the problem with "
             "its `data`"
@@ -105,7 +110,7 @@ def problem_of_text(text: str) -> Problem:
 
 def _annotated(value: Any, where: str) -> list[dict[str, Any]] | None:
     """The human plan; the hub's copy is a list of the query's fields and the days."""
-    value = _literal(value)
+    value = written_value(value)
     if isinstance(value, list) and len(value) == 2 and isinstance(value[1], list):
         value = value[1]
     if not value:
@@ -116,20 +121,6 @@ def _annotated(value: Any, where: str) -> list[dict[str, Any]] | None:
     if reading.plan is None:
         raise TaskDataError(f"{where}: annotated_plan cannot be read: {reading.reason}")
     return reading.plan
-
-
-def _literal(value: Any) -> Any:
-    """Parse lists and objects stored as text, in Python or JSON; other values are unchanged."""
-    if not isinstance(value, str) or value[:1] not in ("[", "{"):
-        return value
-    try:
-        return ast.literal_eval(value)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        pass
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
 
 
 def _count(value: Any, name: str, where: str) -> int:
@@ -159,7 +150,7 @@ def _dates(value: Any) -> list[str]:
 def _wishes(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise TaskDataError(f"{where}: local_constraint must be an object, got {value!r}")
-    wishes = {name: _literal(value.get(name)) or None for name in _WISHES}
+    wishes = {name: written_value(value.get(name)) or None for name in _WISHES}
     if isinstance(wishes["cuisine"], str):
         wishes["cuisine"] = [wishes["cuisine"]]
     if wishes["cuisine"] is not None:

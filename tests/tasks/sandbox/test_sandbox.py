@@ -47,16 +47,9 @@ def test_a_value_that_holds_itself_is_no_plain_data():
     assert isinstance(decode(encode(value)), Opaque)
 
 
-def test_output_exit_code_and_use_are_measured(session):
+def test_a_program_that_fails_has_output_exit_code_and_the_end_of_its_errors(session):
     result = session.run("import sys\nprint(input()[::-1])\nsys.stderr.write('hm')\nsys.exit(3)", b"abc\n")
-    assert (result.status, result.exit_code, result.stdout, result.stderr) == (
-        Status.RUNTIME_ERROR,
-        3,
-        b"cba\n",
-        "hm",
-    )
-    assert 0 < result.cpu_s <= result.wall_s + 0.05
-    assert 5e6 < result.peak_memory_bytes < 1e8
+    assert (result.status, result.stdout, result.detail) == (Status.RUNTIME_ERROR, b"cba\n", "exit code 3: hm")
 
 
 def test_output_is_cut_at_its_limit(session):

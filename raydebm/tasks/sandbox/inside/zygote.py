@@ -14,7 +14,6 @@ import os
 import resource
 import signal
 import sys
-import time
 from typing import Any, NoReturn
 
 from .frames import frame, read_frame, write_all
@@ -59,7 +58,6 @@ class Zygote:
         write_all(given, stdin)
         os.lseek(given, 0, os.SEEK_SET)
         pipes = [os.pipe() for _ in range(3)]
-        started = time.monotonic()
         pid = os.fork()
         if pid == 0:
             enter_child(self._config, [given, *(writing for _, writing in pipes)], cpu_s=header["cpu_s"])
@@ -81,8 +79,6 @@ class Zygote:
             "exit_code": os.waitstatus_to_exitcode(wait_status),
             "stderr": bytes(stderr[-STDERR_TAIL:]).decode("utf-8", "replace"),
             "note": bytes(notes[:STDERR_TAIL]).decode("utf-8", "replace"),
-            "wall_s": time.monotonic() - started,
-            "cpu_s": usage.ru_utime + usage.ru_stime,
             "peak_memory_bytes": usage.ru_maxrss * 1024,
             "left_files": bool(os.listdir(".")),
         }
@@ -124,12 +120,12 @@ class Zygote:
             ending = "gone"
         if ending == "line":
             return {"ending": ending}, bytes(reply)
-        wait_status, usage = self._end_child(pid)
+        wait_status, _ = self._end_child(pid)
         os.close(questions)
         os.close(answers)
         self._child = None
         exit_code = os.waitstatus_to_exitcode(wait_status)
-        return {"ending": ending, "exit_code": exit_code, "peak_memory_bytes": usage.ru_maxrss * 1024}, b""
+        return {"ending": ending, "exit_code": exit_code}, b""
 
 
 def _kill(pid: int) -> None:
