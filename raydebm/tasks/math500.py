@@ -14,8 +14,7 @@ from raydebm.records import Gold, Problem
 from raydebm.tasks.answers import boxed
 from raydebm.tasks.base import Answer, Judgement, TaskDefaults, required_field, unlabeled
 from raydebm.tasks.file_backed import Pairs, ReferenceTask, question_of, source_id_of, typed_question
-from raydebm.tasks.formulas import is_equivalent
-from raydebm.tasks.formulas.latex import clean, find_latex, normal_form
+from raydebm.tasks.formulas import clean, find_latex, is_equivalent, normal_form
 from raydebm.tasks.libraries import LibraryError
 from raydebm.tasks.sources import JSON_LINES, Located, Row, hub_rows, split_rows
 

@@ -7,12 +7,11 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from raydebm.tasks.formulas.latex import clean, exact_number, find_latex, normal_form
 from task_data import read, relabelled, write
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Verdict
-from raydebm.tasks.formulas import is_equivalent
+from raydebm.tasks.formulas import clean, exact_number, find_latex, is_equivalent, normal_form
 from raydebm.tasks.libraries import LibraryError, LibraryProcess, library
 from raydebm.tasks.math500 import Math500, problem_of
 
