@@ -111,7 +111,8 @@ def read_reply(reply: HttpReply) -> Completion:
         raise _redirect_error(reply)
     if reply.status != 200:
         usage = _UNBILLED if reply.status in _UNBILLED_STATUS else NO_USAGE
-        raise status_error(reply.status, reply.content, usage, is_lost=reply.status in _LOST_STATUS)
+        content = reply.content.decode("utf-8", errors="replace")
+        raise _status_error(reply.status, content, usage, is_lost=reply.status in _LOST_STATUS)
     try:
         body = json.loads(reply.content)
     except (ValueError, RecursionError) as error:
@@ -244,10 +245,8 @@ def _redirect_error(reply: HttpReply) -> ReplyError:
     return ReplyError(message, status=reply.status)
 
 
-def status_error(status: int, content: bytes, usage: TokenUsage = NO_USAGE, *, is_lost: bool = False) -> ReplyError:
-    """The error for a status other than 200."""
-    text = " ".join(content.decode("utf-8", errors="replace").split())
-    detail = _message_in(text)[:_EXCERPT_CHARS]
+def _status_error(status: int, content: str, usage: TokenUsage, *, is_lost: bool = False) -> ReplyError:
+    detail = _message_in(" ".join(content.split()))[:_EXCERPT_CHARS]
     return ReplyError(
         f"HTTP {status}" + (f": {detail}" if detail else ""),
         retry=status in _RETRY_STATUS or status >= 500,
@@ -273,4 +272,4 @@ def _error_in_body(error: object, usage: TokenUsage) -> ReplyError:
         status = int(code) if code is not None else 500
     except (TypeError, ValueError, OverflowError):
         status = 500
-    return status_error(status, well_formed(str(message)).encode(), usage)
+    return _status_error(status, str(message), usage)

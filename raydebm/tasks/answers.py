@@ -32,8 +32,6 @@ from typing import NamedTuple
 
 _MAX_CHARS = 200
 """Longer numbers are not answers, and Python refuses to read integers of more than 4300 digits."""
-_SURELY_SHORT_BITS = 500
-"""Numerator and denominator with fewer bits have fewer than 200 digits, which take 664 bits."""
 _MAX_EXPONENT = 100
 _MAX_BOXES, MAX_BOX_CHARS = 20, 1000
 """Limits on the search for a closing brace, so that degenerate text stays cheap."""
@@ -333,9 +331,7 @@ def _last_number(text: str) -> Fraction | None:
 def _value(match: re.Match[str]) -> Fraction | None:
     """The number, or None if its canonical text would be too long to be read back."""
     value = _exact_value(match)
-    if value is None or value.numerator.bit_length() + value.denominator.bit_length() < _SURELY_SHORT_BITS:
-        return value
-    return value if len(render_number(value)) <= _MAX_CHARS else None
+    return None if value is None or len(render_number(value)) > _MAX_CHARS else value
 
 
 def _exact_value(match: re.Match[str]) -> Fraction | None:

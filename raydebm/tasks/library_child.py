@@ -132,18 +132,14 @@ class MathVerifyLibrary:
 
     def reply(self, request: dict[str, Any]) -> dict[str, Any]:
         """Whether the answer is equivalent to gold. Not symmetric: "5" matches "x = 5" as gold."""
+        library, rules = self._library, [self._library.LatexExtractionConfig()]
+        # The library's time limits use SIGALRM and need Python's cooperation; the kernel's does not.
         try:
-            return {"equal": _is_equal(self._library, request["gold"], request["answer"])}
+            parsed = [library.parse(f"${request[name]}$", rules, parsing_timeout=None) for name in ("gold", "answer")]
+            is_equal = library.verify(*_with_one_i(parsed), allow_set_relation_comp=True, timeout_seconds=None)
         except (MemoryError, RecursionError) as error:
             return {"error": f"a comparison needs too much: {type(error).__name__}"}
-
-
-def _is_equal(library: Any, gold: str, answer: str) -> bool:
-    # The library's time limits use SIGALRM and need Python's cooperation; the kernel's does not.
-    parsed = [
-        library.parse(f"${latex}$", [library.LatexExtractionConfig()], parsing_timeout=None) for latex in (gold, answer)
-    ]
-    return bool(library.verify(*_with_one_i(parsed), allow_set_relation_comp=True, timeout_seconds=None))
+        return {"equal": bool(is_equal)}
 
 
 def _with_one_i(parsed: list[list[Any]]) -> list[list[Any]]:

@@ -5,7 +5,6 @@ are for training and 151 for testing. The paper has no constraint here.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -16,7 +15,7 @@ from raydebm.errors import TaskDataError
 from raydebm.identity import content_id
 from raydebm.records import Gold, Problem
 from raydebm.tasks.base import TaskDefaults, required_field
-from raydebm.tasks.choices import Choices, single
+from raydebm.tasks.choices import Choices, bare, single
 from raydebm.tasks.file_backed import Pairs, ReferenceTask, question_of, source_id_of
 from raydebm.tasks.sources import (
     JSON_LINES,
@@ -48,9 +47,6 @@ _SUBSET_OF_QUESTION = {
 
 
 _CHOICE_LINE = re.compile(r"\s*\(?(\d{1,2}|[A-Z])(?:[.):]|\s-)\s+(\S.*)")
-_MARKS = " \t\r\n*_`\"'$#.,;:[]{}<>|\\"
-_SPACES = re.compile(r"\s+")
-_QUOTES = str.maketrans("\u2018\u2019\u201c\u201d", "''\"\"")
 _CONCLUSION = re.compile(
     r"\b(?:most likely\b[^.!?]{0,60}? is|it was|so,? it(?:'s| is)"
     r"|would (?:first |most likely )?look(?: first)?(?: in| on| at| inside| under)?)\s",
@@ -203,7 +199,7 @@ def _problem_and_gold(task: ReferenceTask, row: Row, where: str) -> tuple[Proble
     choices = _read_choices(required_field(row, "choices", where), where)
     index = _read_index(required_field(row, "answer_index", where), len(choices), where)
     named = row.get("answer_choice")
-    if named is not None and _plain(str(named)) != _plain(choices[index]):
+    if named is not None and bare(str(named)) != bare(choices[index]):
         raise TaskDataError(f"{where}: answer_index {index} is {choices[index]!r}, but answer_choice is {named!r}")
     problem = problem_of(str(narrative), str(question), choices, source_id=source_id_of(row))
     return problem, task.gold_of(problem, str(index + 1))
@@ -213,9 +209,8 @@ def _read_choices(value: Any, where: str) -> list[str]:
     value = written_value(value)
     if not isinstance(value, list | tuple):
         raise TaskDataError(f"{where}: choices must be a list, got {type(value).__name__}")
-    choices = [_SPACES.sub(" ", str(choice)).strip() for choice in value]
-    repeated = [choice for choice, count in Counter(map(_plain, choices)).items() if count > 1]
-    if len(choices) < 2 or repeated or not all(choices):
+    choices = [" ".join(str(choice).split()) for choice in value]
+    if len(choices) < 2 or len(set(map(bare, choices))) < len(choices) or not all(choices):
         raise TaskDataError(f"{where}: choices must be at least two, all different, got {choices}")
     return choices
 
@@ -228,7 +223,3 @@ def _read_index(value: Any, num_choices: int, where: str) -> int:
     if not 0 <= index < num_choices:
         raise TaskDataError(f"{where}: answer_index must be from 0 to {num_choices - 1}, got {value!r}")
     return index
-
-
-def _plain(text: str) -> str:
-    return _SPACES.sub(" ", text.translate(_QUOTES)).strip(_MARKS).casefold()

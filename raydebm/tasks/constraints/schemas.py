@@ -14,8 +14,7 @@ from itertools import islice
 from typing import Any
 
 from raydebm.errors import ConstraintError
-from raydebm.identity import canonical_json
-from raydebm.tasks.constraints.expressions import EvaluationError
+from raydebm.tasks.constraints.expressions import EvaluationError, key_of
 from raydebm.tasks.constraints.patterns import compile_pattern, is_found
 
 MAX_STEPS = 100_000
@@ -142,16 +141,9 @@ def _unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> I
 
     if not (wanted and isinstance(instance, list)):
         return
-    keys = {_key(element) for element in instance}
+    keys = set(map(key_of, instance))
     if len(keys) < len(instance):
         yield ValidationError(f"{len(instance) - len(keys)} item(s) are repeated")
-
-
-def _key(value: Any) -> str:
-    try:
-        return canonical_json(value)
-    except (ValueError, TypeError) as error:
-        raise EvaluationError(f"the answer contains a value that is not JSON: {error}") from error
 
 
 def _check_keywords(schema: Any, where: str, depth: int) -> None:

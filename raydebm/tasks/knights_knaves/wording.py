@@ -132,7 +132,8 @@ def read_quiz(text: str) -> PuzzleReading:
     names = tuple(re.split(r",? and |, ", meet[1].strip()))
     if not 1 <= len(names) <= MAX_PEOPLE or len(set(names)) != len(names) or not all(map(str.isidentifier, names)):
         raise TaskDataError(f"expected 1 to {MAX_PEOPLE} different one-word names, got {meet[1]!r}")
-    said = _read_speeches(_speech_part(text[meet.end() :]), names, roles)
+    speeches = re.split(r"\bSo,? who is\b", text[meet.end() :], maxsplit=1)[0].strip()
+    said = _read_speeches(speeches, names, roles)
     silent = [name for name in names if name not in said]
     if silent:
         raise TaskDataError(f"nothing was said by {', '.join(silent)}; every inhabitant must make one statement")
@@ -147,11 +148,6 @@ def _read_roles(text: str) -> Roles:
     if inhabited is not None:
         return Roles(inhabited[1].lower(), inhabited[2].lower())
     raise TaskDataError('no roles found: the text must ask "who is a knight and who is a knave?" (any two words)')
-
-
-def _speech_part(text: str) -> str:
-    """Text without the closing question, which begins with "So who is"."""
-    return re.split(r"\bSo,? who is\b", text, maxsplit=1)[0].strip()
 
 
 def _read_speeches(text: str, names: Sequence[str], roles: Roles) -> dict[str, Statement]:

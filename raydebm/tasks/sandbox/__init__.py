@@ -47,11 +47,6 @@ class Sandbox:
             session.close()
         return self.session()
 
-    def run(self, source: str, stdin: bytes = b"", *, limits: Limits | None = None) -> Result:
-        """Run one program with one input in its own sandbox."""
-        with self.session() as session:
-            return session.run(source, stdin, limits=limits)
-
 
 @cache
 def _best_start() -> Start:

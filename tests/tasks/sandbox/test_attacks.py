@@ -210,7 +210,8 @@ def test_every_way_of_starting_contains_attacks(sandbox, start, name, hasty):
 
 def test_the_environment_is_not_the_workers(sandbox, monkeypatch):
     monkeypatch.setenv("SECRET_KEY", "hunter2")
-    result = sandbox.run("import os\nprint(dict(os.environ))")
+    with sandbox.session() as session:
+        result = session.run("import os\nprint(dict(os.environ))")
     assert result.status is Status.OK
     assert b"hunter2" not in result.stdout
 

@@ -1,6 +1,6 @@
 """What a sandbox gives back, when it refuses, and what it says about itself."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -66,8 +66,8 @@ def test_a_large_input_reaches_a_program_that_reads_late(session):
     assert session.run(source, b"x" * 3_000_000).stdout == b"3000000\n"
 
 
-def test_sets_of_texts_come_in_the_same_order_every_time(sandbox):
-    first, second = (sandbox.run("print({str(n) for n in range(50)})").stdout for _ in range(2))
+def test_sets_of_texts_come_in_the_same_order_every_time(session):
+    first, second = (session.run("print({str(n) for n in range(50)})").stdout for _ in range(2))
     assert first == second
 
 
@@ -87,13 +87,12 @@ def test_after_a_call_that_never_ends_the_program_is_gone_and_another_can_be_ope
 
 
 def test_threads_each_with_a_sandbox_of_their_own(sandbox):
-    outputs = []
-    threads = [threading.Thread(target=lambda n=n: outputs.append(sandbox.run(f"print({n})").stdout)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outputs) == [b"0\n", b"1\n", b"2\n", b"3\n"]
+    def printed(number):
+        with sandbox.session() as session:
+            return session.run(f"print({number})").stdout
+
+    with ThreadPoolExecutor() as threads:
+        assert list(threads.map(printed, range(4))) == [b"0\n", b"1\n", b"2\n", b"3\n"]
 
 
 @pytest.fixture
