@@ -12,21 +12,16 @@ from raydebm.generators.decoding import DecodeRow, decode, draw
 
 VOCABULARY = 200
 EOS = 2
+SIZES = {
+    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=256,
-    )
-    model = LlamaForCausalLM(config).eval()
+    model = LlamaForCausalLM(LlamaConfig(**SIZES)).eval()
     with torch.no_grad():
         model.lm_head.weight.mul_(20)  # far from uniform, so that texts differ and some rows stop early
     return model
@@ -49,16 +44,6 @@ def test_text_alone_is_text_in_a_batch_of_16(model):
     assert len({tuple(text) for text in together}) == 16
 
 
-def test_greedy_tokens_are_the_models_likeliest(model):
-    """Checked by one forward pass over the whole text; rows of other lengths leave the batch meanwhile."""
-    rows = [row(seed, temperature=temperature) for seed in range(4) for temperature in (0.0, 0.7)]
-    for asked, decoded in zip(rows, decode(model, rows, eos_ids=(EOS,), pad_id=0), strict=True):
-        with torch.no_grad():
-            logits = model(torch.tensor([[*asked.prompt_ids, *decoded.token_ids]])).logits[0]
-        if not asked.temperature:
-            assert decoded.token_ids == logits[len(asked.prompt_ids) - 1 : -1].argmax(-1).tolist()
-
-
 def test_a_cancelled_decoding_ends_after_its_current_step(model):
     cancelled = threading.Event()
 
@@ -79,21 +64,12 @@ def test_samples_of_one_prompt_differ_by_seed_only(model):
 
 @pytest.mark.parametrize("family", ["llama", "mistral with a sliding window"])
 def test_greedy_equals_transformers_generate(model, family):
+    """Beside sampled rows, which end earlier or later."""
     if family != "llama":
         torch.manual_seed(1)
-        config = MistralConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=32,
-            intermediate_size=64,
-            num_hidden_layers=2,
-            num_attention_heads=4,
-            num_key_value_heads=2,
-            max_position_embeddings=256,
-            sliding_window=8,
-        )
-        model = MistralForCausalLM(config).eval()
-    rows = [row(seed, temperature=0.0) for seed in range(8)]
-    for one, ours in zip(rows, texts(model, rows), strict=True):
+        model = MistralForCausalLM(MistralConfig(**SIZES, sliding_window=8)).eval()
+    rows = [row(seed, temperature=temperature) for seed in range(8) for temperature in (0.0, 0.7)]
+    for one, ours in list(zip(rows, texts(model, rows), strict=True))[::2]:
         ids = torch.tensor([one.prompt_ids])
         theirs = model.generate(
             ids,

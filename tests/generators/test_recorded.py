@@ -162,16 +162,6 @@ def test_our_own_parquet_comes_back_unchanged(parquet):
     assert sorted(pool_candidates, key=lambda c: c.candidate_id) == sorted(candidates, key=lambda c: c.candidate_id)
 
 
-def test_recorded_log_probabilities_come_back(parquet):
-    path = parquet(replace(drawn(0), logprob=-0.5, worst_logprob=-2.0))
-    config = RecordedGenerator(name="r", pool=path, model=drawn(0).generator)
-    request = GenerationRequest(
-        task="toy", problem_id=drawn(0).problem_id, generator="r", messages=(), sampling=drawn(0).sampling, seed=1
-    )
-    candidate = PoolGenerator(config).reply(request)
-    assert (candidate.logprob, candidate.worst_logprob) == (-0.5, -2.0)
-
-
 def test_a_parquet_file_of_something_else_is_named(tmp_path):
     (tmp_path / "candidates.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(TaskDataError, match=r"candidates\.parquet is not a readable Parquet table"):
@@ -238,6 +228,11 @@ def test_what_was_not_recorded_is_a_candidate_with_an_error(pool):
 def test_a_recording_of_unknown_sampling_does_not_answer_a_greedy_request(pool):
     [reply] = replay(pool(line()), request(temperature=0.0))
     assert "has no greedy answer" in reply.error
+
+
+def test_recorded_log_probabilities_come_back(parquet):
+    [reply] = replay(parquet(replace(drawn(0), logprob=-0.5, worst_logprob=-2.0)), request())
+    assert (reply.logprob, reply.worst_logprob) == (-0.5, -2.0)
 
 
 def test_parquet_answers_by_pass_and_greediness(parquet):

@@ -4,12 +4,7 @@ import pytest
 
 from raydebm.config import OpenAIGenerator, TransformersGenerator
 from raydebm.errors import UnknownNameError
-from raydebm.generators.requests import (
-    estimate_cost,
-    highest_prices,
-    requests_for,
-    worst_cost,
-)
+from raydebm.generators.requests import LogProbs, estimate_cost, highest_prices, requests_for, worst_cost
 from raydebm.records import Problem, Sampling
 
 PROBLEM = Problem(task="toy", problem_id="p", prompt="?")
@@ -67,3 +62,11 @@ def test_prices_put_generators_in_an_order():
 def test_unknown_generator():
     with pytest.raises(UnknownNameError, match="unknown generator 'g'"):
         estimate_cost(make(), [OpenAIGenerator(name="h", model="m")])
+
+
+def test_the_worst_of_a_few_tokens_is_one():
+    assert LogProbs.of([-1.0, -4.0, -1.0]) == LogProbs(mean=-2.0, worst=-4.0)
+
+
+def test_the_worst_of_twenty_tokens_are_two():
+    assert LogProbs.of([-1.0] * 18 + [-2.0, -4.0]).worst == -3.0

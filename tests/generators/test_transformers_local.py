@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -139,12 +140,7 @@ def test_system_message_joins_the_user_where_the_template_has_no_system(tmp_path
     template = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
     folder = save_model(tmp_path, chat_template=template + "{% for m in messages %}{{ m['content'] }} {% endfor %}")
     request = ask("w1 w2")
-    with_system = GenerationRequest(
-        **{
-            **{name: getattr(request, name) for name in ("task", "problem_id", "generator", "sampling", "seed")},
-            "messages": ({"role": "system", "content": "w7"}, *request.messages),
-        }
-    )
+    with_system = replace(request, messages=({"role": "system", "content": "w7"}, *request.messages))
     (candidate,) = draw(LocalGenerator(TransformersGenerator(name="l", model=folder)), with_system)
     assert candidate.prompt_tokens == 3
 

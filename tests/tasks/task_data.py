@@ -5,7 +5,7 @@ import json
 import time
 from contextlib import contextmanager
 
-from raydebm.records import Candidate
+from raydebm.records import Candidate, Verdict
 from raydebm.tasks.labels import label_candidate
 from raydebm.user_files import read_json_lines
 
@@ -43,3 +43,8 @@ def relabelled(task, problems, rows):
     """(row, our verdict) of recorded answers."""
     known = known_pairs(task, problems)
     return [(row, task.judge(*known[row["problem_id"]], row["text"] or "").verdict) for row in rows]
+
+
+def differing(labelled):
+    """Those of ``relabelled`` on which our verdict is not the recorded one."""
+    return [(row, verdict) for row, verdict in labelled if (verdict is Verdict.CORRECT) != row["correct"]]

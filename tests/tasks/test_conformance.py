@@ -153,20 +153,16 @@ def trip_rows() -> list[dict[str, Any]]:
 
 def itineraries(problem: Problem) -> st.SearchStrategy[Any]:
     places = {
+        "current_city": ["from Ada to Bree", "Bree", "from Cole to Ada", "-"],
         "lunch": ["Bree Curry, Bree", "Cole Cafe, Cole", "Moon Diner, Cole", "-"],
         "attraction": ["Old Mill, Bree;"],
     }
-    fields = {name: st.sampled_from(values) for name, values in places.items()}
-    cities = st.sampled_from(["from Ada to Bree", "Bree", "from Cole to Ada", "-"])
     day = st.fixed_dictionaries(
-        {"current_city": cities, **fields}, optional={"dinner": st.just('d\' Curry "House", Bree')}
+        {name: st.sampled_from(values) for name, values in places.items()},
+        optional={"dinner": st.just('d\' Curry "House", Bree')},
     )
-    order = ("day", "current_city", "lunch", "attraction", "dinner")
     return st.lists(day, min_size=1, max_size=6).map(
-        lambda days: [
-            {name: {**entry, "day": number}[name] for name in order if name in {**entry, "day": number}}
-            for number, entry in enumerate(days, start=1)
-        ]
+        lambda days: [{"day": number, **entry} for number, entry in enumerate(days, start=1)]
     )
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from task_data import read, relabelled, write
+from task_data import differing, read, relabelled, write
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Verdict
@@ -77,21 +77,18 @@ def test_judge(task, text, verdict, reason):
     assert (judgement.verdict, judgement.reason) == (verdict, reason)
 
 
-def differing(folder, name):
-    """(our labels of a recorded pool, those that differ from the recorded ones)."""
-    labelled = relabelled(Gsm8k(), folder, read(folder / name))
-    return labelled, [(row, verdict) for row, verdict in labelled if (verdict is Verdict.CORRECT) != row["correct"]]
-
-
 def test_labels_of_the_example_solutions_are_the_recorded_ones(shared_data):
-    labelled, others = differing(shared_data / "gsm8k", "pool_openai_example_solutions.jsonl.gz")
-    assert 1 - len(others) / len(labelled) >= 0.995
+    folder = shared_data / "gsm8k"
+    labelled = relabelled(Gsm8k(), folder, read(folder / "pool_openai_example_solutions.jsonl.gz"))
+    assert 1 - len(differing(labelled)) / len(labelled) >= 0.995
 
 
 def test_labels_of_the_zeroeval_pool_differ_only_where_the_recorded_rule_is_cruder(shared_data):
     """The recorded rule takes the first number of the first answer field: it reads "2 + 8 + 6 = 16" as 2, "$9 500" as 9
     and "160 - r" as 160, and does not see that a model corrected itself in a second answer."""
-    labelled, others = differing(shared_data / "gsm8k", "pool_zeroeval.jsonl.gz")
+    folder = shared_data / "gsm8k"
+    labelled = relabelled(Gsm8k(), folder, read(folder / "pool_zeroeval.jsonl.gz"))
+    others = differing(labelled)
     assert 1 - len(others) / len(labelled) >= 0.994
     single = [row for row, _ in others if row["text"].count('"answer"') < 2 and "=" not in (row["answer"] or "")]
     assert 1 - len(single) / len(labelled) >= 0.9995

@@ -57,15 +57,6 @@ def test_severity_violation_score_and_its_parts_are_kept():
         ),
         (candidate(f"score {math.nan}"), GOLD, "the checker of fake gave violation score nan, which is not in [0, 1]"),
     ],
-    ids=[
-        "failed-request",
-        "checker-crash",
-        "no-gold",
-        "wrong-problem",
-        "score-out-of-range",
-        "part-out-of-range",
-        "score-nan",
-    ],
 )
 def test_what_could_not_be_checked_is_unlabeled_and_says_why(failed, gold, reason):
     label = label_candidate(Checker(), PROBLEM, gold, failed)

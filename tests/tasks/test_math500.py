@@ -1,13 +1,13 @@
 """MATH-500: reading its data, finding and comparing answers, the limits of a comparison, recorded labels."""
 
 import os
-import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from task_data import read, relabelled, write
+from task_data import differing, read, relabelled, write
 
 from raydebm.errors import TaskDataError
 from raydebm.records import Gold, Verdict
@@ -297,18 +297,10 @@ def test_a_child_that_does_not_start_is_an_error_in_time(monkeypatch, tmp_path):
 
 
 def test_threads_get_their_own_answers():
-    pairs = [(f"{n}x", f"x \\cdot {n}") for n in range(2, 8)] + [(f"{n}x", f"x \\cdot {n + 1}") for n in range(2, 8)]
-    verdicts = {}
-
-    def compare(pair):
-        verdicts[pair] = is_equivalent(*pair)
-
-    threads = [threading.Thread(target=compare, args=(pair,)) for pair in pairs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [verdicts[pair] for pair in pairs] == [True] * 6 + [False] * 6
+    golds = [f"{n}x" for n in range(2, 8)] * 2
+    answers = [f"x \\cdot {n}" for n in range(2, 8)] + [f"x \\cdot {n + 1}" for n in range(2, 8)]
+    with ThreadPoolExecutor() as threads:
+        assert list(threads.map(is_equivalent, golds, answers)) == [True] * 6 + [False] * 6
 
 
 # Labels
@@ -346,10 +338,10 @@ def test_labels_of_the_level_5_pool_are_the_recorded_ones(shared_data):
     folder = shared_data / "math"
     rows = read(folder / "pool_zeroeval_l5.jsonl.gz")[::every]
     labelled_rows = relabelled(Math500(), folder / "problems_math_l5.jsonl.gz", rows)
-    differing = [(row, verdict) for row, verdict in labelled_rows if (verdict is Verdict.CORRECT) != row["correct"]]
+    others = differing(labelled_rows)
     assert len(labelled_rows) == count
-    assert 1 - len(differing) / len(labelled_rows) >= 0.994
-    numbers = [row for row, _ in differing if exact_number((row["answer"] or "").strip()) is not None]
+    assert 1 - len(others) / count >= 0.994
+    numbers = [row for row, _ in others if exact_number((row["answer"] or "").strip()) is not None]
     assert [row["answer"] for row in numbers] == (["42", "31.\\overline{6}"] if is_whole else ["42"])
     assert all(verdict is not Verdict.UNLABELED for _, verdict in labelled_rows)
 
@@ -358,5 +350,4 @@ def test_labels_of_the_sampled_pool_are_the_recorded_ones(shared_data):
     """The one that differs answers 10000 where gold is 10{,}000."""
     folder = shared_data / "math"
     rows = read(folder / "pool_qwen100x8.jsonl.gz")
-    labelled_rows = relabelled(Math500(), folder / "problems_qwen100.jsonl.gz", rows)
-    assert sum((verdict is Verdict.CORRECT) != row["correct"] for row, verdict in labelled_rows) == 1
+    assert len(differing(relabelled(Math500(), folder / "problems_qwen100.jsonl.gz", rows))) == 1

@@ -23,17 +23,6 @@ PROGRAM = "n = int(input())\nprint(n)"
         PROGRAM,
         f"\n\n{PROGRAM}\n\n",
     ],
-    ids=[
-        "tagged",
-        "in words",
-        "tildes",
-        "indented",
-        "tildes cut off",
-        "untagged",
-        "carriage returns",
-        "bare",
-        "bare with space",
-    ],
 )
 def test_the_program_is_found(text):
     assert find_program(text) == PROGRAM
@@ -47,7 +36,7 @@ def test_a_continuation_keeps_the_indentation_that_is_its_own():
 DOCUMENTED = 'def f(x):\n    """One more.\n\n    ```\n    f(1)\n    ```\n    """\n    return x + 1'
 
 
-@pytest.mark.parametrize("text", [DOCUMENTED, f"```python\n{DOCUMENTED}\n```"], ids=["bare", "fenced"])
+@pytest.mark.parametrize("text", [DOCUMENTED, f"```python\n{DOCUMENTED}\n```"])
 def test_fences_in_a_docstring_are_part_of_the_program(text):
     assert find_program(text) == DOCUMENTED
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from travelplanner_world import COST, good_plan, plan_view
 
-from raydebm.tasks.travelplanner.dimensions import DIMENSIONS, dimension_findings, dimension_values, violation_score
+from raydebm.tasks.travelplanner.dimensions import dimension_findings, dimension_values
 
 Plan = list[dict[str, Any]]
 Fault = Callable[[Plan], Any]
@@ -204,10 +204,6 @@ def test_a_dimension_has_the_stated_size(fault, dimension, expected):
     plan = good_plan()
     fault(plan)
     assert values(plan)[dimension] == pytest.approx(expected)
-
-
-def test_the_score_is_the_mean_of_eight_dimensions():
-    assert violation_score(dict.fromkeys(DIMENSIONS, 0.0) | {"budget": 0.5, "structure": 1.0}) == 1.5 / 8
 
 
 def test_budget_is_at_most_one():

@@ -23,6 +23,8 @@ LATE, LOST = LateReplyError("no reply within 120 s"), TransportError("connection
 ANSWER = HttpReply(status=200, headers={}, content=b'{"choices": [{"message": {"content": "four"}}]}')
 BUSY = HttpReply(status=429, headers={}, content=b"")
 PRICES = {"usd_per_million_tokens": (1e6, 2e6)}
+LIMITS = [{"budget": Budget(1e9)}, {"may_repeat": False}]
+"""Of the run, and of the request."""
 
 
 class Script:
@@ -73,16 +75,13 @@ def played(run_virtually, ask):
         ((LOST, BUSY, LATE, LOST, BUSY, ANSWER), "four", 6),
         ((LOST, LATE, BUSY, LATE, ANSWER), None, 4),
     ],
-    ids=["late", "late-once", "lost", "busy", "late-once-among-others", "late-twice"],
 )
 def test_a_late_reply_is_asked_for_once_more_and_other_failures_oftener(played, results, text, num_posted):
     candidate, num_sent = played(*results)
     assert (candidate.text, num_sent) == (text, num_posted)
 
 
-@pytest.mark.parametrize(
-    "limit", [{"budget": Budget(100.0)}, {"may_repeat": False}], ids=["of the run", "of the request"]
-)
+@pytest.mark.parametrize("limit", LIMITS)
 def test_under_a_limit_in_dollars_a_late_reply_is_not_asked_for_again(played, limit):
     candidate, num_posted = played(LATE, ANSWER, **limit)
     assert (candidate.error.partition(": ")[2], candidate.cost_usd, num_posted) == (str(LATE), None, 1)
@@ -99,9 +98,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-@pytest.mark.parametrize(
-    "limit", [{"budget": Budget(1e9)}, {"may_repeat": False}], ids=["of the run", "of the request"]
-)
+@pytest.mark.parametrize("limit", LIMITS)
 def test_under_a_limit_in_dollars_no_reply_that_may_be_billed_is_asked_for_again(played, limit, name):
     candidate, num_posted = played(BROKEN[name], ANSWER, **limit, **PRICES)
     assert (candidate.text, candidate.cost_usd, num_posted) == (None, None, 1)
@@ -116,19 +113,21 @@ def test_every_reply_that_may_be_billed_counts_its_worst_cost(played, ask, name)
     assert budget.spent_usd == 2 * worst_usd
 
 
+async def failure_at(port, timeout_s=60.0):
+    """The kind of error of a request to a server on this port."""
+    carrier = AiohttpTransport(f"http://127.0.0.1:{port}/v1", api_key=None, headers={}, timeout_s=timeout_s)
+    with pytest.raises(TransportError) as caught:
+        await carrier.post({"model": "m", "messages": [{"role": "user", "content": "?"}]})
+    await carrier.aclose()
+    return type(caught.value)
+
+
 def test_it_tells_a_reply_that_broke_off_from_a_refused_connection(refusing_port):
     async def cut(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
         await writer.drain()
         writer.close()
-
-    async def failure_at(port):
-        carrier = AiohttpTransport(f"http://127.0.0.1:{port}/v1", api_key=None, headers={}, timeout_s=60.0)
-        with pytest.raises(TransportError) as caught:
-            await carrier.post({"model": "m", "messages": [{"role": "user", "content": "?"}]})
-        await carrier.aclose()
-        return type(caught.value)
 
     async def work():
         async with await asyncio.start_server(cut, "127.0.0.1", 0) as server:
@@ -186,12 +185,8 @@ def test_it_tells_a_late_reply_from_a_late_connection(connects, full_port):
 
     async def work():
         server = await asyncio.start_server(silent, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1] if connects else full_port
-        carrier = AiohttpTransport(f"http://127.0.0.1:{port}/v1", api_key=None, headers={}, timeout_s=2.0)
-        with pytest.raises(TransportError) as caught:
-            await carrier.post({"model": "m", "messages": [{"role": "user", "content": "?"}]})
-        await carrier.aclose()
+        kind = await failure_at(server.sockets[0].getsockname()[1] if connects else full_port, timeout_s=2.0)
         server.close()
-        return caught.value
+        return kind
 
-    assert isinstance(asyncio.run(work()), LateReplyError) == connects
+    assert asyncio.run(work()) is (LateReplyError if connects else TransportError)

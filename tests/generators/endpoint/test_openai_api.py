@@ -8,6 +8,7 @@ import pytest
 
 from raydebm.config import OpenAIGenerator
 from raydebm.errors import MissingKeyError
+from raydebm.generators import replies
 from raydebm.generators.endpoint.openai_api import EndpointAccess, OpenAIApiGenerator
 from raydebm.generators.endpoint.rate_limits import Backoff, Budget
 from raydebm.generators.endpoint.transports import Secret, environment_proxy
@@ -154,6 +155,16 @@ def test_a_failed_candidate_carries_what_was_billed_for_it(answer, ask):
     assert thinking.cost_usd == pytest.approx((10 * 1.0 + 20 * 2.0) / 1e6)
     assert (stated.prompt_tokens, stated.completion_tokens, stated.cost_usd) == (10, 0, 0.5)
     assert (refused.prompt_tokens, refused.completion_tokens, refused.cost_usd) == (None, None, None)
+
+
+@pytest.mark.parametrize("behaviour", ["packed", "endless"])
+def test_a_reply_that_is_too_long_costs_one_answer_and_no_memory(behaviour, answer, ask, server, monkeypatch):
+    monkeypatch.setattr(replies, "MAX_REPLY_BYTES", 1_000_000)
+    budget = Budget(None)
+    (candidate,) = answer(ask(f"p: {behaviour}, ok"), budget=budget, usd_per_million_tokens=(1.0, 1.0))
+    assert candidate.error.endswith("the reply is longer than 1000000 bytes and was not read to its end")
+    assert server.num_requests == 1
+    assert budget.spent_usd > 0
 
 
 def test_a_later_runs_budget_knows_the_billed_failures(answer, ask, server, tmp_path):

@@ -119,18 +119,13 @@ def test_a_server_that_never_comes_up_is_ended(program, tmp_path, monkeypatch):
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vllm is installed")
 def test_without_vllm_the_error_says_how_to_get_it():
-    with (
-        pytest.raises(ResourceError, match=r"not installed here.*raydebm\[vllm\].*`python`.*`url`"),
-        server(None),
-    ):
+    with pytest.raises(ResourceError, match=r"not installed here.*raydebm\[vllm\].*`python`.*`url`"), server(None):
         pass
 
 
 def test_a_python_that_is_missing_is_named():
-    with (
-        pytest.raises(ResourceError, match="'no-such-python' is not a program; set `python`"),
-        server("no-such-python"),
-    ):
+    message = "'no-such-python' is not a program; set `python`"
+    with pytest.raises(ResourceError, match=message), server("no-such-python"):
         pass
 
 
