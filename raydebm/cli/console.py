@@ -32,7 +32,6 @@ def say(line: str) -> None:
 
 
 def show_error(error: RaydebmError) -> None:
-    """Print an error to stderr."""
     words = Text.assemble(("error", "bold red"), f" ({type(error).__name__}): {error}")
     _console(stderr=True).print(words, soft_wrap=True)
 
@@ -124,7 +123,6 @@ def _why_proofs_help(result: "Evaluation") -> tuple[str, ...]:
 
 
 def show_table(rows: "ReportTable") -> None:
-    """Print a report's table."""
     table = Table(title=rows.title, title_justify="left")
     for index, header in enumerate(rows.headers):
         table.add_column(header, justify="left" if index == 0 else "right", no_wrap=True)

@@ -150,7 +150,6 @@ def _write_replayed(decisions: Iterator["Replayed"], out: Path) -> None:
 
 
 def _show_tally(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) -> None:
-    """Print the table and its explanation."""
     from raydebm.records import Decision
 
     table = Table(title=f"{tally.num_decisions:,} stored decisions, decided again", title_justify="left")

@@ -28,7 +28,6 @@ def _recipes_from(
     overrides: OverridesArgument = None,
     recorded: RecordedOption = None,
 ) -> "list[Recipe]":
-    """Recipe of every file for each task."""
     tasks: list[str | None] = [*task] if task else [None]
     return [read_recipe(file, name, None, overrides, recorded) for file in config for name in tasks]
 

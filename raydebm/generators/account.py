@@ -27,7 +27,6 @@ class JournalAccount:
 
     @property
     def folder(self) -> str:
-        """Address of the journal."""
         return self.run.uri(*self.journal)
 
     def elsewhere_usd(self, recipe: Recipe) -> float:

@@ -130,7 +130,6 @@ class Journal:
                 self._read(entry.name)
 
     def close(self) -> None:
-        """Close this journal's own file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

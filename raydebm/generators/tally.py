@@ -160,7 +160,6 @@ class CommonTexts:
         self._counts: Counter[str] = Counter()
 
     def update(self, texts: Iterable[str]) -> None:
-        """Count texts."""
         for text in texts:
             if text in self._counts or len(self._counts) < MAX_TEXTS:
                 self._counts[text] += 1

@@ -68,8 +68,6 @@ class EndpointAccess:
 
 @dataclass(slots=True)
 class _Attempts:
-    """One request and its attempts."""
-
     request: GenerationRequest
     may_repeat: bool
     """Whether an attempt that may have been billed can be repeated. A late attempt is repeated only once."""
@@ -134,7 +132,6 @@ class OpenAIApiGenerator:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def aclose(self) -> None:
-        """Close the connections."""
         await self._transport.aclose()
 
     async def _candidate(self, request: GenerationRequest, *, may_repeat: bool) -> Candidate:

@@ -79,7 +79,6 @@ class Budget:
 
     @property
     def is_limited(self) -> bool:
-        """Whether there is a limit."""
         return self._max_usd is not None
 
     @property
@@ -139,8 +138,6 @@ class _Doubt:
 
 
 class Refusals:
-    """Refusals of one endpoint."""
-
     def __init__(self) -> None:
         self._all: tuple[float, str] | None = None
         self._doubts: OrderedDict[Hashable, _Doubt] = OrderedDict()

@@ -52,9 +52,7 @@ class Transport(Protocol):
         """
         ...
 
-    async def aclose(self) -> None:
-        """Close open connections."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 def environment_proxy(url: str) -> str | None:
@@ -193,7 +191,6 @@ class Replicas:
                 self._let_rest(replica)
 
     async def aclose(self) -> None:
-        """Close the connections to all servers."""
         for replica in self._replicas:
             await replica.transport.aclose()
 

@@ -44,7 +44,6 @@ class PublicTest:
 
     @property
     def call(self) -> str:
-        """The call as source."""
         return f"{self.function}({self.given.removeprefix('(').removesuffix(')').removesuffix(',')})"
 
 

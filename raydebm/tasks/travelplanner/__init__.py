@@ -131,17 +131,13 @@ _catalogue_from = lru_cache(maxsize=512)(catalogue_from)
 
 def _check(dimension: Dimension) -> Callable[[Problem, Any], Iterable[Finding]]:
     def check(problem: Problem, answer: Any) -> Iterable[Finding]:
-        return dimension(_view(problem, answer))
+        return dimension(_view(canonical_json(dict(problem.data)), canonical_json(answer), database_folder()))
 
     return check
 
 
-def _view(problem: Problem, answer: Sequence[Mapping[str, Any]]) -> PlanView:
-    return _cached_view(canonical_json(dict(problem.data)), canonical_json(answer), database_folder())
-
-
 @lru_cache(maxsize=32)
-def _cached_view(data: str, answer: str, database: str | None) -> PlanView:
+def _view(data: str, answer: str, database: str | None) -> PlanView:
     """Parsed plan with its catalogue. Cached, because five constraints check the same answer."""
     fields = json.loads(data)
     return view_of(trip_of(fields), json.loads(answer), _catalogue_for(fields, database), purpose="constraint")

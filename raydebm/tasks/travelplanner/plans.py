@@ -185,11 +185,7 @@ def _days_by_name(value: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _is_day(value: Any) -> bool:
     """True for an object with at least two fields of a day."""
-    return isinstance(value, dict) and len(_fields_of(value)) >= 2
-
-
-def _fields_of(day: Mapping[str, Any]) -> set[str]:
-    return {name for key in day if (name := _field(key)) in PLAN_FIELDS}
+    return isinstance(value, dict) and len(set(PLAN_FIELDS).intersection(map(_field, value))) >= 2
 
 
 def _field(key: str) -> str:

@@ -87,7 +87,7 @@ def problem_of_row(row: Mapping[str, Any], where: str) -> Problem:
         "visiting_city_number": _count(fields["visiting_city_number"], "visiting_city_number", where),
         "people_number": _count(fields["people_number"], "people_number", where),
         "budget": _amount(fields["budget"], where),
-        "date": _dates(fields["date"]),
+        "date": list(map(str, fields["date"])) if isinstance(fields["date"], list | tuple) else [],
         "local_constraint": _wishes(fields["local_constraint"], where),
         "level": level,
         "source_id": source_id_of(row),
@@ -141,10 +141,6 @@ def _amount(value: Any, where: str) -> int | float:
     if not 0 < amount < 1e9:
         raise TaskDataError(f"{where}: budget {value!r} is out of range")
     return int(amount) if amount.is_integer() else amount
-
-
-def _dates(value: Any) -> list[str]:
-    return [str(day) for day in value] if isinstance(value, list | tuple) else []
 
 
 def _wishes(value: Any, where: str) -> dict[str, Any]:
