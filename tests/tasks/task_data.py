@@ -4,10 +4,18 @@ import gzip
 import json
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 
 from raydebm.records import Candidate, Verdict
 from raydebm.tasks.labels import label_candidate
+from raydebm.tasks.sandbox import Limits
 from raydebm.user_files import read_json_lines
+
+MIB = 1 << 20
+PATIENT = Limits(cpu_s=20.0, wall_s=60.0, memory_bytes=256 * MIB, output_bytes=64 * 1024, disk_bytes=MIB, num_threads=8)
+"""Small, except for time: a program that ends by itself does so on any machine."""
+HASTY = replace(PATIENT, cpu_s=0.4, wall_s=2.0)
+"""For programs that never end."""
 
 
 def write(path, *rows):

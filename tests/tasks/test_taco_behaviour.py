@@ -4,22 +4,20 @@ import math
 from dataclasses import replace
 
 import pytest
+import task_data
+from task_data import HASTY
 
 import raydebm.tasks.sandbox
 from raydebm.decision.feedback import feedback_text
 from raydebm.decision.sampling.checks import check_candidate
 from raydebm.records import Candidate, ScoredCandidate
-from raydebm.tasks.sandbox import Limits
 from raydebm.tasks.taco import Taco
 from raydebm.tasks.taco.behaviour import Program, behaviour_of
 from raydebm.tasks.taco.calls import PublicTest
 from raydebm.tasks.taco.sources import problem_of
 from raydebm.testing import check
 
-PATIENT = Limits(cpu_s=20.0, wall_s=60.0, memory_bytes=256 << 20, disk_bytes=1 << 20)
-"""Small, except for time: a program that ends by itself does so on any machine."""
-HASTY = replace(PATIENT, cpu_s=0.4, wall_s=3.0)
-"""For programs that never end."""
+PATIENT = replace(task_data.PATIENT, output_bytes=task_data.MIB)
 DOUBLE = (
     PublicTest(function=None, given="2\n", expected="4"),
     PublicTest(function=None, given="21\n", expected="42"),

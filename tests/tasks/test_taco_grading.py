@@ -1,16 +1,10 @@
 """Programs against hidden tests: how each ending is graded, and that no program can grade itself."""
 
-from dataclasses import replace
-
 import pytest
+from task_data import HASTY, PATIENT
 
-from raydebm.tasks.sandbox import Limits
 from raydebm.tasks.taco.grading import Grade, grade
 
-PATIENT = Limits(cpu_s=20.0, wall_s=60.0, memory_bytes=256 << 20, output_bytes=64 * 1024, disk_bytes=1 << 20)
-"""Small, except for time: a program that ends by itself does so on any machine."""
-HASTY = replace(PATIENT, cpu_s=0.4, wall_s=2.0)
-"""For programs that never end."""
 DOUBLE = {"kind": "stdin", "tests": [{"input": "2\n", "output": "4"}, {"input": "21", "output": "42"}]}
 CALLS = {
     "kind": "call",
