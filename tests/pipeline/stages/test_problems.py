@@ -90,7 +90,7 @@ def test_files_that_the_task_reads_or_would_read_instead_make_the_problems_again
 @pytest.mark.parametrize(
     ("task", "names"),
     [
-        ("knights_knaves", {"*train*.jsonl*"}),
+        ("knights_knaves", {"problems_kk_train.jsonl.gz", "train.jsonl"}),
         ("musr", {"train.jsonl", "*.json"}),
         ("travelplanner", {"problems_train.jsonl.gz", "train.jsonl"}),
         ("taco", {"problems_train.jsonl.gz"}),

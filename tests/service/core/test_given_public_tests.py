@@ -20,7 +20,7 @@ def problem_of(body):
 
 def test_they_are_the_tests_of_the_problem():
     problem = problem_of({"prompt": "Write f, which doubles.", "data": {"public_tests": ["assert f(2) == 4"]}})
-    assert [test.source for test in public_tests(problem)] == ["assert f(2) == 4"]
+    assert [(test.call, test.expected) for test in public_tests(problem)] == [("f(2)", "4")]
     assert "assert f(2) == 4" in get_task("taco").messages(problem)[-1]["content"]
 
 
