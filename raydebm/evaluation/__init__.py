@@ -3,8 +3,8 @@
 In:   problems, candidates, labels, constraint reports, energies and outside scores of a run; loop outcomes.
 Out:  an ``Evaluation`` of a run; a ``StudyResults`` of a pool with all studies; a ``Reproduction`` of several pools
       next to the paper's tables; Markdown, JSON and HTML made from them.
-Independent of: Ray, and outside ``baselines`` and ``confounding`` torch.
+Independent of: Ray; torch, except in ``baselines`` and ``confounding``.
 
-All functions are of a ``PoolTable`` (``decision.table``): selectors -> entries -> results (one run) -> study (one pool)
+All functions take a ``PoolTable`` (``decision.table``): selectors -> entries -> results (one run) -> study (one pool)
 -> reproduction (several pools). Tables, figures and reports only format these results.
 """

@@ -1,7 +1,7 @@
-"""Selectors: all ways to choose one candidate of each pool, with one interface, and the value of their choices.
+"""Selectors: rules that choose one candidate per pool, and the expected labels of their choices.
 
 A selector gives each candidate its probability of being chosen. If a rule leaves the choice open (random, ties), the
-probability is split, so the reported figure is an expected value. All zeros: the rule could not choose.
+probability is split, so the reported figure is an expected value. If all are zero, the rule could not choose.
 
 Shapes as in ``decision.table``: P pools, R rows.
 """
@@ -30,7 +30,8 @@ Group = Literal["baseline", "generator", "external", "adapter", "ablation", "dec
 
 
 Weights = Callable[[PoolTable], Floats]
-"""Pools -> probability of each row, shape (R,). A pool's sum to 1, or to 0 if the rule cannot choose."""
+"""Function from pools to the probability of each row, shape (R,). Each pool's probabilities sum to 1, or to 0 if the
+rule cannot choose."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,7 @@ class Selector:
 
 
 Family = Callable[[PoolTable, PoolTable], Sequence[Selector]]
-"""(pools to evaluate, validation pools to fit on, may be empty) -> selectors."""
+"""Function that makes selectors from the pools to evaluate and the validation pools to fit on (may be empty)."""
 _ADDED: list[Family] = []
 
 
@@ -87,8 +88,9 @@ class Values:
 def values_of(selector: Selector, pools: PoolTable) -> Values:
     """Expected labels of the choices.
 
-    Unlabelled candidates are excluded, never counted as incorrect: probability is over the labelled ones. A rule that
-    could not choose has worth 0 and violation 1, unless the pool has no label or the rule has ``partial_cover``.
+    Unlabelled candidates are excluded, never counted as incorrect: the probabilities of the labelled ones are rescaled
+    to sum to 1. A rule that could not choose has correctness 0 and violation 1, unless the pool has no label or the
+    rule has ``partial_cover``.
     """
     among, weights = selector.choices(pools)
     chosen = among.total(weights) > 0
@@ -140,7 +142,7 @@ def vote(pools: PoolTable, votes: Floats) -> Floats:
     totals, owner = pools.by_cluster(votes), pools.pool_of_cluster
     top = np.zeros(pools.num_pools)
     np.maximum.at(top, owner, totals)
-    # Sums of floats in another order differ in the last digits; this must not break a tie.
+    # Float sums in a different order differ in the last digits, which must not break a tie.
     winners = (totals >= top[owner] * (1 - 1e-12)) & (top[owner] > 0)
     labelled = ~np.isnan(pools.correct)
     is_unlabelled = pools.by_cluster(labelled) == 0
@@ -273,13 +275,14 @@ def _oracle(pools: PoolTable) -> Floats:
 
 
 def best_generator_of(pools: PoolTable, *, by_violation: bool | None = None) -> str | None:
-    """Generator with the lowest violation, or the most correct answers, as if all had answered the same problems.
+    """Generator with the lowest violation or the most correct answers, adjusted as if all had answered the same
+    problems.
 
-    Ties by name. Generators without shared problems, even indirectly, cannot be compared: the result is then the best
-    of the group with the most problems.
+    Ties by name. Generators that share no problems, even indirectly, cannot be compared: the result is then the best of
+    the connected group with the most problems.
 
     Args:
-        by_violation: Whether to compare violations. Default: if the labels have violation scores.
+        by_violation: Whether to compare violations. Default: true if the labels have violation scores.
     """
     continuous = pools.has_violations if by_violation is None else by_violation
     losses = pools.violation if continuous else -pools.correct

@@ -1,11 +1,11 @@
 """Summary of several trainings of one recipe, by seeds and by folds.
 
 In:   results of every selector and the posterior's confidence, for each training and each of its test problems.
-Out:  one row per selector. The interval shows the variation over problems, the standard deviation over seeds the
-      variation over trainings, and the standard deviation over folds both.
+Out:  one row per selector. The interval shows the variation over problems, the standard deviation over seeds that over
+      trainings, and the standard deviation over folds both.
 
-With folds every problem is tested once per seed, by a training that did not see it. Selectors are joined by
-name. Confidences are those of each problem's own training.
+With folds every problem is tested once per seed, by a training that did not see it. Selectors are joined by name.
+A problem's confidence is from the training that tested it.
 
 Shapes: S seeds, P problems.
 """
@@ -57,7 +57,7 @@ class TrainingFacts:
     lambda_: float
     sigma_auroc: float | None = None
     within_generator: float | None = None
-    """AUROC of -mu for correct among one generator's answers, mean over generators."""
+    """AUROC of -mu for correctness among one generator's answers, mean over generators."""
     screen: str = ""
 
 
@@ -78,7 +78,7 @@ class TrainingRow:
     name: str
     group: str
     pass_at_1: Estimate
-    """Mean over problems of a problem's mean over the seeds with a value."""
+    """Mean over problems, after averaging each problem over the seeds that have a value for it."""
     mean_violation: Estimate
     by_seed: tuple[float | None, ...]
     """pass@1 of each seed, or mean violation if the task has violation scores."""
@@ -90,8 +90,8 @@ class TrainingRow:
     gap_closed: Estimate
     """(selector - random) / (oracle - random), in mean violation if the task has violation scores, else in pass@1."""
     paper_minus: Estimate
-    """The paper's rule minus this selector in pass@1, paired by problem and seed. If the task has violation scores,
-    violation that it avoids."""
+    """Difference in pass@1, the paper's rule minus this selector, paired by problem and seed. If the task has violation
+    scores: the violation that the paper's rule avoids."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,8 @@ def summarise(trainings: Sequence[Training], *, title: str, task: str, seed: int
         seed: Seed of the resamples and permutations.
 
     Raises:
-        PoolError: fewer than two trainings, a seed that lacks a fold or has one twice, or a problem in two folds.
+        PoolError: there are fewer than two trainings, a seed lacks a fold or has one twice, or two folds share a
+            problem.
     """
     layout = _Layout.of(trainings)
     bootstrap = Bootstrap.of(len(layout.problem_ids), seed=seed)
@@ -197,7 +198,7 @@ class _Layout:
         return table
 
     def groups(self) -> dict[str, str]:
-        """Group of each selector that every seed has in some fold, in the order of the report."""
+        """Group by selector, in report order, for selectors that every seed has in at least one fold."""
         merged, own = list[str](), {training.facts.seed: dict[str, str]() for training in self.trainings}
         for training in self.trainings:
             place = 0
@@ -209,7 +210,7 @@ class _Layout:
         return {name: own[self.seeds[0]][name] for name in merged if all(name in groups for groups in own.values())}
 
     def members(self) -> list[Floats]:
-        """Mask over P of each fold's problems."""
+        """Mask of each fold's problems, shape (P,) each."""
         tested = {training.facts.fold: set(training.problem_ids) for training in self.trainings}
         return [np.array([problem_id in tested[fold] for problem_id in self.problem_ids]) for fold in self.folds]
 
@@ -232,7 +233,7 @@ def _rows(
     for name, group in groups.items():
         by_seed = tuple(map(known_mean, shown[name]))
         by_fold = tuple(known_mean(mean_of_known(shown[name])[member]) for member in members)
-        # A gap is over the problems of each training on which all three have a value.
+        # The gap uses problems on which the selector, random and the oracle all have a value.
         unknown = np.isnan(judged[name] + judged["random"] + judged["oracle"])
         gained, possible = (
             mean_of_known(np.where(unknown, math.nan, values - judged["random"]))
@@ -283,10 +284,10 @@ def _confidence(layout: _Layout, bootstrap: Bootstrap) -> tuple[list[SignalRow],
 
 
 def write_summary(summary: TrainingSummary, run: RunDir, *, command: str) -> str:
-    """Write report.md, report.html and folds.json to ``<run>/folds/``; without folds, seeds.json to ``<run>/seeds/``.
+    """Write report.md, report.html and folds.json to ``<run>/folds/``; without folds, ``seeds`` replaces ``folds``.
 
     Returns:
-        The page's address.
+        Address of report.html.
     """
     stage = "folds" if summary.folds else "seeds"
     run.write_json(summary.to_json(), stage, f"{stage}.json")

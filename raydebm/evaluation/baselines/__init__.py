@@ -35,17 +35,17 @@ def build_scorer(
     """Build the scorer of a recipe's entry. EORM is trained first if ``folder`` has no checkpoint.
 
     Args:
-        journal: Journal of a judge's replies. Recorded replies are not requested (and paid) again.
+        journal: Journal of a judge's replies. Recorded replies are not requested (or paid for) again.
         budget: Budget shared by all endpoints of a run.
         key: Key of a judge's endpoint. Default: read from the environment.
-        train: EORM's training pairs, all pairs of a problem (``PairsConfig(max_pairs=None)``).
+        train: EORM's training groups, with all pairs of each problem (``PairsConfig(max_pairs=None)``).
         validation: Groups by which EORM's epoch is chosen.
         folder: Folder of EORM's checkpoint, existing or new.
 
     Raises:
         CheckpointError: a model cannot be read.
         MissingKeyError: the endpoint's key is not in the environment.
-        ConfigError: EORM without a folder.
+        ConfigError: ``folder`` is missing for EORM.
         PoolError: EORM has no checkpoint yet, and there are no pairs to train it on.
     """
     match config:

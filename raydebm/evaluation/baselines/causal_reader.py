@@ -5,8 +5,8 @@ Out:  three signals per text over the answer's tokens: ``logprob`` (mean log-pro
       entropy of the next-token distribution) and ``worst`` (mean log-probability of the worst tenth). Higher is better.
 
 The input is the problem, a newline and the answer. Long inputs are cut like the scorer's texts (``batching.fitted``),
-so in a cut answer the tokens at the cut are adjacent, unlike in the original. The problem's tokens are context and are
-not measured. Answers to one problem share its context, which runs once if this saves a quarter of their tokens
+so the tokens on both sides of a cut are read as if adjacent. The problem's tokens are context and are not
+measured. Answers to one problem share its context: the model runs on it once if this saves a quarter of their tokens
 (``SHARED_FROM``).
 
 Shapes: B texts of a micro-batch, A tokens of an answer, V vocabulary.
@@ -34,8 +34,8 @@ MICRO_BATCH_TOKENS = 2048
 TOKENS_AT_ONCE = 128
 """Number of answer tokens whose next-token distributions are in memory at once: 130 MB for a vocabulary of 256,000."""
 SHARED_FROM = 0.25
-"""Minimum share of tokens, of several answers with their problem, saved by running the problem once. That run is
-separate and has one row."""
+"""Share of the input tokens of a problem's answers that running the problem once must save. That run is an extra
+forward pass with a single row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class Reader:
         ids = [row.ids if context is None else row.ids[row.start :] for row in rows]
         readings = dict[int, TextScore]()
         for group in plan_micro_batches([len(tokens) for tokens in ids], max_tokens=MICRO_BATCH_TOKENS):
-            # No token reads the padding after it.
+            # Attention is causal: no token reads the padding that follows it.
             batch = pad(ids, positions=group, pad_id=0)
             chosen = [rows[place] for place in group]
             read = self._read(batch, chosen) if context is None else self._read_after(context, batch, chosen)
@@ -127,7 +127,7 @@ class Reader:
         for problem, answer in texts:
             kept, written = fitted(ids[problem], ids[answer], room, request=ids[requests[problem]])
             whole = array("i", (*opening, *kept, *ids[BETWEEN], *written))
-            # The very first token has no prediction.
+            # The first token of the input has no predicted distribution.
             inputs.append(_Input(ids=whole, start=max(len(whole) - len(written), 1)))
         return inputs
 
@@ -145,7 +145,7 @@ class Reader:
 
     @torch.inference_mode()
     def _context(self, ids: Sequence[int]) -> _Context | None:
-        """Run the model on a context. None if the model's cache is not the keys and values of each token."""
+        """Run the model on a context. None if the model's cache does not store the keys and values of every token."""
         output: Any = self._loaded.model(
             input_ids=torch.tensor([ids], device=self._loaded.device), use_cache=True, logits_to_keep=1
         )
@@ -174,12 +174,12 @@ def score_of(logits_AV: Tensor, tokens_A: Tensor) -> TextScore:  # noqa: N803
     """Minus the mean entropy of one answer, with its mean and worst log-probabilities as parts.
 
     Args:
-        logits_AV: Logits before each of the answer's tokens.
+        logits_AV: Logits that predict each of the answer's tokens.
         tokens_A: Tokens of the answer.
     """
     log_probs: list[float] = []
     entropies: list[float] = []
-    # A few tokens at a time: there are four copies of the logits, and those of a long answer may take a gigabyte.
+    # In chunks, because four copies of the logits are in memory, and those of a long answer may take a gigabyte.
     for start in range(0, len(tokens_A), TOKENS_AT_ONCE):
         slice_ = slice(start, start + TOKENS_AT_ONCE)
         own, entropy = _measured(logits_AV[slice_], tokens_A[slice_])

@@ -3,8 +3,8 @@
 Architecture and training follow the authors' released code: token embeddings times sqrt(D) without positions, pre-norm
 encoder layers, the first token's state through LayerNorm -> Linear -> GELU -> Linear; Bradley-Terry over all pairs of a
 problem, one problem per step, AdamW, cosine with warm-up, the epoch with the highest validation accuracy. With the
-GPT-2 vocabulary it has 53.4 million parameters. One difference: a long text loses the middle of its problem, where the
-original loses its end, including the answer.
+GPT-2 vocabulary it has 53.4 million parameters. One difference: a long input loses the middle of its problem, whereas
+the released code cuts its end, including the answer.
 
 Shapes: N distinct texts of a step, B texts of a micro-batch, T tokens, D hidden size.
 """
@@ -48,7 +48,7 @@ class EormSize(Record):
     """Hub name, local folder, ``embedded:<name>`` or ``package:minilm``."""
     hidden_size: int = 768
     max_length: int = 2048
-    """Tokens; longer texts are cut as the scorer's are (docs/training.md)."""
+    """Maximum input in tokens. Longer texts are cut as for the scorer (docs/training.md)."""
     learning_rate: float = 5e-5
     max_epochs: int = 20
 
@@ -65,7 +65,8 @@ class EormEpoch(Record):
     train_loss: float
     """Training loss in nats; ln 2 is chance."""
     validation_accuracy: float | None
-    """Share of validation problems whose lowest energy is a correct candidate's. None without validation problems."""
+    """Share of validation problems in which a correct candidate has the lowest energy. None without validation
+    problems."""
 
 
 class EormRecord(Record):
@@ -136,7 +137,7 @@ def _first(*ids: int | None) -> int:
     for token_id in ids:
         if token_id is not None:
             return token_id
-    raise CheckpointError("EORM's tokenizer has none of [CLS], BOS and EOS; choose another")
+    raise CheckpointError("EORM's tokenizer needs an EOS token, or [SEP] with BOS or [CLS]; choose another")
 
 
 def train_eorm(
@@ -261,7 +262,7 @@ class Eorm:
 
         Raises:
             CheckpointError: the folder is missing or corrupt, the weights do not match its record, or its tokenizer
-                cannot be read or is another.
+                cannot be read or is a different one.
         """
         record = read_record(folder / RECORD_FILE, EormRecord)
         weights = load_tensors(folder / WEIGHTS_FILE)
@@ -283,11 +284,11 @@ class Eorm:
 
     @staticmethod
     def is_trained(folder: Path, size: EormSize, *parts: Sequence[TrainingGroup]) -> bool:
-        """Whether the folder has a checkpoint of these settings and this data (train, validation). Without data: of any
-        data."""
+        """Whether the folder has a checkpoint of these settings and this data (train, validation). Without data, only
+        the settings are compared."""
         try:
             record = read_record(folder / RECORD_FILE, EormRecord)
-        except CheckpointError:  # none, or of another version
+        except CheckpointError:  # missing, or of another version
             return False
         return record.size == size and (not any(parts) or record.data_fingerprint == data_fingerprint(*parts))
 

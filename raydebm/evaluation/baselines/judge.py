@@ -56,7 +56,7 @@ def read_rating(reply: str, highest: int = HIGHEST) -> float | str:
 
 
 def question(problem: Problem, text: str) -> str:
-    """User turn for the judge. The marks around the answer are its digest, so the answer cannot close them."""
+    """User turn for the judge. The marks around the answer contain its digest, so the answer cannot forge them."""
     mark = f"[answer {content_id('mark', problem.problem_id, text)}]"
     return QUESTION.format(problem=problem.prompt, answer=text, mark=mark)
 

@@ -85,7 +85,7 @@ def score_candidates(
     pools_per_call: int = POOLS_PER_CALL,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[CandidateScore]:
-    """One row per candidate, in order. Rows of candidates without text have ``error``.
+    """Score candidates: one row per candidate, in order. Rows of candidates without text have ``error``.
 
     Args:
         problems: Problems by id.
@@ -112,7 +112,8 @@ def score_candidates(
 def scored_pools(scorer: CandidateScorer, pools: Sequence[PoolTexts]) -> list[list[TextScore]]:
     """One score per text for each pool, in order.
 
-    If memory is insufficient, the pools are halved. Texts of a single pool that is too large have errors.
+    If memory runs out, each half of the pools is scored separately. The texts of a single pool that is too large get
+    errors.
 
     Raises:
         ScoringError: the numbers of texts and scores differ.
@@ -131,7 +132,7 @@ def scored_pools(scorer: CandidateScorer, pools: Sequence[PoolTexts]) -> list[li
                 f"{[len(pool.texts) for pool in pools]} texts"
             )
         return scores
-    # Outside the handler, because the error's traceback holds the partial results.
+    # Outside the handler, because the error's traceback keeps the partial results in memory.
     middle = len(pools) // 2
     return scored_pools(scorer, pools[:middle]) + scored_pools(scorer, pools[middle:])
 

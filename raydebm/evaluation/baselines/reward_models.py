@@ -23,7 +23,7 @@ from raydebm.scorer.model.batching import MicroBatch, micro_batches, without_spe
 
 MICRO_BATCH_TOKENS = 8192
 UNBOUNDED = 1_000_000
-"""Limit above which a tokenizer has no limit. Such tokenizers state about 1e30."""
+"""Maximum input if neither the model nor its tokenizer has a limit. Such tokenizers report about 1e30."""
 
 
 class LoadedModel:
@@ -36,8 +36,8 @@ class LoadedModel:
             reader: An Auto class, or another class with ``from_pretrained``.
 
         Raises:
-            CheckpointError: the model or its tokenizer cannot be read, is incomplete, of another kind, or they do not
-                match.
+            CheckpointError: the model or its tokenizer cannot be read, is incomplete or of another kind, or the two do
+                not match.
         """
         self.name = config.name
         self.device = resolve_device("auto")
@@ -65,11 +65,11 @@ class LoadedModel:
     def over(
         self, ids: Sequence[tuple[int, ...]], *, read: Callable[[Any, MicroBatch], list[TextScore]]
     ) -> list[TextScore]:
-        """Scores of token ids, in order. Empty and too long texts are not run.
+        """Score inputs, in order. The model is not run on empty or too long ones, which get an error.
 
         Args:
             ids: Token ids of whole inputs.
-            read: Function of the model's output and the batch that returns one score per row.
+            read: Function from the model's output and the batch to one score per row.
         """
         scores = [self._refusal(tokens) for tokens in ids]
         wanted = [position for position, score in enumerate(scores) if score is None]
@@ -100,8 +100,8 @@ class LoadedModel:
 
 
 class RewardModel:
-    """Scorer with the first logit of the last token (decoders) or of the pooled first one (encoders), as defined by
-    the model."""
+    """Scorer that uses the model's first logit, of the last token (decoders) or of the pooled first token
+    (encoders)."""
 
     def __init__(self, config: ModelBaseline) -> None:
         """Load the model.
@@ -131,7 +131,7 @@ class RewardModel:
 
 
 STEP, GOOD, BAD = "ки", "+", "-"
-"""Marks used in the model's training: after each step, for a good one, and for a bad one."""
+"""Marks used in the model's training: end of a step, good step, and bad step."""
 _SEPARATOR = re.compile(r"\n+")
 
 

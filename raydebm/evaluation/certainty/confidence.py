@@ -186,7 +186,7 @@ class FieldRow:
     shown: Estimate
     """Share of the fields that are not flagged for review."""
     error: Estimate
-    """Share of wrong ones among these."""
+    """Share of wrong fields among those."""
     auroc: Estimate
 
 
@@ -210,9 +210,9 @@ def field_study(
     """Compare confidences with verdicts, or return None if no selected answer has labelled fields.
 
     Args:
-        outcomes: one per problem.
-        labels: labels by candidate id.
-        problem_ids: problems in the bootstrap's order.
+        outcomes: Outcomes, one per problem.
+        labels: Labels by candidate id.
+        problem_ids: Problems in the bootstrap's order.
     """
     places = {name: place for place, name in enumerate(problem_ids)}
     judged = [

@@ -1,7 +1,7 @@
-"""Certainty signals of one set of pools with the calibration of probabilities: reliability bins, ECE and Brier score.
+"""Certainty signals of a set of pools, and the calibration of probabilities: reliability bins, ECE and Brier score.
 
-Every result states the event of its probability. For "the selection is correct" there are three: the raw
-energy-weighted share of the pick's answer, the vote share, and a logistic regression of all signals on the picks of
+Every result names the event whose probability it evaluates. Three probabilities are for "the selection is correct": the
+raw energy-weighted share of the pick's answer, the vote share, and a logistic regression of all signals on the picks of
 validation problems. Without validation problems the regression is fitted on the test problems by five-fold
 cross-fitting, and its name says so.
 
@@ -141,7 +141,7 @@ def equal_mass_bins(values: Floats) -> NDArray[np.intp]:
     """
     from scipy.stats import rankdata  # imported here because it is slow
 
-    # Values just below a whole number by rounding belong to it.
+    # The tolerance keeps whole numbers that rounding has made slightly smaller.
     tenths = np.floor((rankdata(values) - 0.5) * NUM_BINS / max(len(values), 1) + 1e-9)
     bins: NDArray[np.intp] = np.minimum(tenths, NUM_BINS - 1).astype(np.intp)
     return bins
@@ -261,8 +261,8 @@ class Trust:
 
 
 def trust(pools: PoolTable, validation: PoolTable, *, lambda_: float, bootstrap: Bootstrap, seed: int) -> Trust | None:
-    """All signals about the selections by energy, one learned from the others, and their calibration. None without
-    energies.
+    """Evaluate all signals about the selections by energy, with one learned from the others, and their calibration.
+    None without energies.
 
     Problems without a pick have no certainty and are excluded here. The selector table counts them.
     """

@@ -171,7 +171,7 @@ def _row(signal: Signal, worth: Floats, correct: Floats, bootstrap: Bootstrap) -
 
 
 def num_answered(left_out: float, n: int) -> int:
-    """Number of problems left of n after this share is excluded."""
+    """Number of problems left after this share of n is excluded."""
     return n - round(left_out * n)
 
 

@@ -21,9 +21,9 @@ from raydebm.identity import seed_for
 from raydebm.scorer.texts import TextScorer, scores_or_errors
 
 Variant = Callable[[str], str | None]
-"""Rewriting of a text. None excludes the candidate."""
+"""Function that rewrites a text, or returns None to exclude the candidate."""
 Texts = Mapping[str, tuple[str, str]]
-"""Candidate id -> (problem, text)."""
+"""(problem, text) by candidate id."""
 TEXTS_PER_CALL = 256
 ORIGINAL = "original"
 
@@ -137,11 +137,11 @@ class ProbeRow:
 
 
 def probes(pools: PoolTable, features: NDArray[np.float32], *, seed: int) -> tuple[ProbeRow, ...]:
-    """Probes for the generator, the generator among correct candidates, a length above the problem's median, and
+    """Fit probes for the generator, the generator among correct candidates, a length above the problem's median, and
     correctness.
 
-    The second one is the most informative: among a problem's correct answers, quality does not reveal the generator. A
-    target with one class, or with fewer problems than folds, is omitted.
+    The second probe is the most informative: among a problem's correct answers, quality does not reveal the generator.
+    A target with one class, or with fewer problems than folds, is omitted.
 
     Args:
         features: Features of the candidates, shape (R, F).

@@ -1,8 +1,8 @@
 """Repair: retrain the energy heads on group-balanced data, with everything else frozen (DFR; Kirichenko et al. 2023).
 
-The features of a scorer that recognises good authors often also contain the quality of a text; only its last layers
-prefer the former. If every (generator, label) group has the same weight, the generator has no predictive value, and
-retrained heads use the remaining information.
+A scorer that recognises good authors often has features that also contain the quality of a text, which only its heads
+ignore. If every (generator, label) group has the same weight, the generator has no predictive value, and retrained
+heads use the remaining information.
 
 Shapes: N texts, D hidden size, K adapters.
 """
@@ -91,7 +91,7 @@ class FeatureExtractor:
 
 
 def _key(ids: Sequence[int]) -> bytes:
-    """Cache key with four bytes per token, where a tuple has 36."""
+    """Cache key with four bytes per token, where a tuple would need 36."""
     return array("i", ids).tobytes()
 
 
@@ -138,7 +138,7 @@ class RepairSettings:
     cap: int = 396
     """Maximum number of texts in a cell (paper), sampled with the seed."""
     min_cell: int = 8
-    """Minimum number of texts in a generator's cells. In smaller ones the name would still predict the label."""
+    """Minimum number of texts in each of a generator's cells. With fewer, its name would still predict the label."""
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
     head_dropout: float = 0.2
@@ -190,7 +190,7 @@ def repair_heads(
         validation: Texts for early stopping, balanced in the same way. If empty, all epochs run and the last is stored.
 
     Raises:
-        PoolError: fewer than two generators have both labels, or problems are on both sides.
+        PoolError: fewer than two generators have both labels, or ``train`` and ``validation`` share problems.
         ScoringError: a loss became NaN or infinite.
         ConfigError: ``out`` is the checkpoint itself.
     """
@@ -213,7 +213,7 @@ def repair_heads(
     for adapter, states_ND in zip(extractor.adapters, features_NKD.unbind(1), strict=True):
         head, fitted = _refit(adapter.record.adapter.name, states_ND, fit, check, settings)
         heads.append(fitted)
-        # The head is stored as trained by its own loss, without rescaling.
+        # The head's loss already determines its scale, so no rescaling is stored.
         repaired = {"repair": {"settings": asdict(settings), "result": asdict(fitted)}}
         changes = {"settings": adapter.record.settings | repaired, "scale": 1.0, "offset": 0.0}
         write_adapter(
@@ -315,7 +315,7 @@ def _train_epoch(
         if not torch.isfinite(loss):
             raise ScoringError(f"repair of adapter {name!r}: the loss is {float(loss)}")
         optimizer.zero_grad(set_to_none=True)
-        # Normalised to the step, so that the step size does not depend on the number of steps.
+        # Scaled to the batch, so that the step size does not depend on the number of batches.
         (loss * (size / len(rows))).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         total += float(loss.detach())

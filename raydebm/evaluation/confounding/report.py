@@ -40,7 +40,7 @@ class ConfoundingSettings:
     task: str = ""
     seed: int = 0
     max_texts: int = 4000
-    """Number of candidates for probes and ablation, from whole problems that are sampled with the seed."""
+    """Maximum number of candidates for probes and ablation, from whole problems that are sampled with the seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +103,9 @@ def confounding_steps(
     features: Features | None = None,
     swaps: tuple[SwapResult, ...] = (),
 ) -> Iterator[str | ConfoundingReport]:
-    """Screen and case studies of one scorer on one set of pools, and the experiments whose inputs are given.
+    """Run the screen and the case studies for one scorer and set of pools, and the experiments whose inputs are given.
 
-    Yields a line before each step that takes long, and at last the report.
+    Yields a line before each slow step, and finally the report.
 
     Args:
         pools: Test pools with the energies of this scorer.
@@ -145,7 +145,7 @@ def _bootstrap(pools: PoolTable, settings: ConfoundingSettings) -> Bootstrap:
 
 
 def _sampled(pools: PoolTable, settings: ConfoundingSettings) -> PoolTable:
-    """Whole problems, chosen by the seed, up to the number of texts."""
+    """Whole problems, chosen by the seed, with at most ``max_texts`` texts unless the first has more."""
     shuffled = list(range(pools.num_pools))
     Random(seed_for(settings.seed, "probe")).shuffle(shuffled)
     num_kept = max(int((np.cumsum(pools.sizes[shuffled]) <= settings.max_texts).sum()), 1)
@@ -195,7 +195,7 @@ def spread_table(screens: Mapping[str, Screen]) -> Table:
 
 
 def _figures(screening: Screen) -> dict[str, tuple[str, str]]:
-    """Sign of a shortcut, and figure, by name."""
+    """(sign of a shortcut, figure) by name."""
     relative = screening.relative_spread
     return {
         "spread of correct energies (std over generators)": ("large", number(screening.spread)),

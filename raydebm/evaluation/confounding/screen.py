@@ -57,8 +57,8 @@ class AuthorRow:
     """Mean over its correct candidates of mu minus the mean mu of all correct candidates of the same problem. Above 0,
     the energy disfavours its correct answers. It adjusts for difficulty: a weak generator is right on easy problems."""
     within_auroc: Estimate
-    """AUROC of its own correct answers having lower energy than its own incorrect ones, over all problems, for mu minus
-    the problem's effect (``effects``). 0.5 for a scorer that only recognises generators."""
+    """AUROC of -mu for correctness among its own answers to all problems, with mu relative to the problem's effect
+    (``effects``). 0.5 for a scorer that only recognises generators."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +88,9 @@ class Screen:
     best_generator: str | None
     """Generator with the most correct answers. None with one generator."""
     is_in_hindsight: bool
-    """Whether it was chosen on these problems, and is therefore a bound."""
+    """Whether the best generator was chosen on these problems, and is therefore a bound."""
     paper_minus_best_generator: Estimate
-    """Paired difference, on the problems that it answered."""
+    """Paired difference, on the problems that the best generator answered."""
 
     def warnings(self) -> tuple[str, ...]:
         """Signs of a shortcut, one sentence each; empty without any. A screen is not a proof."""
@@ -240,7 +240,7 @@ def _row(
 def _within_auroc(scored: PoolTable, centred: Floats, own: Bools, bootstrap: Bootstrap) -> Floats:
     """AUROC of -centred mu for correctness among one generator's rows, shape (1 + B,). NaN with one class."""
     certainty, correct, problem = -centred[own], scored.correct[own], scored.pool_of_row[own]
-    # In blocks: resamples times candidates exceed the memory for large pools.
+    # In blocks, because resamples times candidates would not fit in memory for large pools.
     step = max(1, MAX_WEIGHTS // max(len(problem), 1))
     return np.concatenate(
         [

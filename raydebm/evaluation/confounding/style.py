@@ -127,7 +127,7 @@ def _inside_code(rewrite: Rewrite) -> Rewrite:
 
 @_outside_code
 def without_headers(text: str) -> str:
-    """Remove headings, rules, bold marks, bullets and fences around JSON, outside code. Their words are kept."""
+    """Remove headings, rules, bold marks, bullets and fences around JSON, outside code. The words are kept."""
     text = _BULLET.sub(r"\1", _BOLD.sub(r"\2", _RULE.sub("", _FENCE_LINE.sub("", text))))
     return _HEADING.sub("", _NUMBERED_HEADING.sub("", text))
 
@@ -157,7 +157,7 @@ def with_plain_io(code: str) -> str:
 
 @_inside_code
 def without_comments(code: str) -> str:
-    """Remove comments and docstrings from code. In code that is not Python, ``#``, ``//`` and ``/* */`` comments."""
+    """Remove comments and docstrings from code; ``#``, ``//`` and ``/* */`` comments if it is not Python."""
     bare = _DOCSTRING.sub("", code)
     uncommented = None if _NOT_PYTHON.search(bare) else _python_without_comments(bare)
     if uncommented is None:
@@ -167,7 +167,8 @@ def without_comments(code: str) -> str:
 
 
 def _python_without_comments(code: str) -> str | None:
-    """Use Python's tokenizer, which handles a # inside a string. None if it cannot read the code."""
+    """Code without comments, by Python's tokenizer, which handles a # inside a string. None if it cannot read the
+    code."""
     lines = code.splitlines(keepends=True)
     try:
         comments = [

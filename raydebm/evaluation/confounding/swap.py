@@ -44,13 +44,13 @@ class Rewriter:
 
     style: str
     generator: Generator
-    """The generator itself (as in the paper), or any other with ``examples``."""
+    """The generator of that style (as in the paper), or another generator that is given ``examples``."""
     examples: tuple[str, ...] = ()
-    """Answers in the style to show. Empty if the generator writes in its own style."""
+    """Answers that show the style. Empty if the generator writes in its own style."""
 
 
 MAX_PROBLEMS = 40
-"""Number of problems with a correct answer of the source, sampled with the seed (paper)."""
+"""Maximum number of problems with a correct answer of the source, sampled with the seed (paper)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +213,7 @@ NUM_EXAMPLES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapInputs:
-    """Inputs of the swap from a run, except the scorer. Sent to the node that has one."""
+    """Inputs of the swap from a run, except the scorer. They are sent to the node that has the scorer."""
 
     recipe: Recipe
     run: RunDir
@@ -293,7 +293,7 @@ def _rewriters(inputs: SwapInputs) -> list[Rewriter]:
         rewriters = [
             Rewriter(style=config.name, generator=writer(config))
             for config in recipe.generators
-            if not isinstance(config, RecordedGenerator) and config.num_samples != 0  # these have no style in the pool
+            if not isinstance(config, RecordedGenerator) and config.num_samples != 0  # 0 samples: no style in the pool
         ]
     if not rewriters:
         raise ConfigError(

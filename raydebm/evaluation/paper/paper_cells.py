@@ -18,7 +18,8 @@ from raydebm.evaluation.studies.study import StudyResults
 Item = TypeVar("Item")
 Status = Literal["measured", "not measurable", "needs a key or GPU", "not applicable"]
 MIN_PROBLEMS = 30
-"""Minimum number of problems. Figures on fewer problems are counted separately, and transfer figures are not shown."""
+"""Minimum number of problems for a figure. Figures on fewer are counted separately, and omitted from the transfer
+table."""
 NEEDED: Status = "needs a key or GPU"
 REPAIRED_COLUMNS = ("TACO",)
 """Columns whose published figures are from the repaired scorer (DFR), except in the sweeps over K and N."""
@@ -56,7 +57,7 @@ class Measured:
 
 
 class NoValueError(Exception):
-    """Reason why a cell has no measured value."""
+    """Raised if a cell has no measured value, with the reason."""
 
     def __init__(self, reason: str, status: Status = "not measurable") -> None:
         super().__init__(reason)
@@ -100,11 +101,11 @@ class Context:
         ]
 
     def needed(self, column: str) -> StudyResults:
-        """``study``, or NoValueError without one."""
+        """Same as ``study``. Raises NoValueError without one."""
         return needed(self.study(column), no_pool(column))
 
     def with_repair(self, column: str, *, repaired: bool) -> list[StudyResults]:
-        """``studies_of`` repaired or unrepaired scorers, or NoValueError without any."""
+        """Same as ``studies_of``. Raises NoValueError without any."""
         if not self.studies_of(column):
             raise NoValueError(no_pool(column))
         if studies := self.studies_of(column, repaired=repaired):
@@ -134,7 +135,7 @@ class Context:
         return Context(equal).study(column) or Context(several).study(column)
 
     def on_deberta(self, column: str) -> StudyResults:
-        """A study of the column's task with a DeBERTa backbone, or NoValueError without one."""
+        """Study of the column's task with a DeBERTa backbone. Raises NoValueError without one."""
         wanted = paper().tasks.get(column)
         for study in self.studies:
             if (study.task == wanted or study.name == column) and "deberta" in study.backbone.lower():
@@ -148,11 +149,11 @@ class Context:
 
 
 Measure = Callable[[Context, str, str], Measured]
-"""(context, row, column) -> measured value. Raises NoValueError without one."""
+"""Function from (context, row, column) to a measured value. It raises NoValueError without one."""
 
 
 def needed(item: Item | None, reason: str, status: Status = "not measurable") -> Item:
-    """The item, or NoValueError without one."""
+    """Return the item. Raises NoValueError without one."""
     if item is None:
         raise NoValueError(reason, status)
     return item
@@ -177,7 +178,7 @@ def without(selector: str) -> str:
 
 
 def selected(study: StudyResults, selector: str) -> SelectorRow:
-    """Row of a selector, or NoValueError without one."""
+    """Row of a selector. Raises NoValueError without one."""
     return needed(study.evaluation.row(selector), without(selector))
 
 
@@ -190,9 +191,9 @@ def measured(estimate: Estimate | None, absent: str, *, remark: str = "", plain:
     """Estimate in words.
 
     Args:
-        absent: Reason for the NoValueError if it has no value.
+        absent: Reason in the NoValueError if the estimate has no value.
         remark: Difference from the paper's figure.
-        plain: Whether it is a number instead of a share.
+        plain: Whether the estimate is a plain number instead of a share.
     """
     if estimate is None or estimate.value is None:
         raise NoValueError(absent)

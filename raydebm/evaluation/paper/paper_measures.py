@@ -33,14 +33,15 @@ _SINGLE_SHOT = {
     "Claude Sonnet 4.6": (re.compile(r"\bsonnet\W4\W6\b"), re.compile(r"\bsonnet\W4\b")),
     "Qwen-72B-Instruct": (re.compile(r"\bqwen\W?2\W5\b.*\b72b\b"), re.compile(r"\bqwen.*\b72b\b")),
 }
-"""Patterns of our row names for each of the paper's models: first its own version, then close relatives of it. The
+"""Patterns of generator names for each of the paper's models: its own version first, then close relatives. The
 paper's Qwen is generation 2.5, according to its reference."""
 
 
 def single_shot(model: str, study: StudyResults, selectors: Sequence[str]) -> tuple[str, str]:
     """Row used for a paper model's single answers, and a remark with the model, its version and the number of answers.
 
-    The paper's version is preferred to another one, and within a version the model's own row to its share of the pool.
+    The paper's version is preferred to another one, and within a version, single-shot answers to greedy ones, and these
+    to the pool's candidates.
 
     Raises:
         NoValueError: no generator is this model.
@@ -76,7 +77,7 @@ def repair_in(row: str) -> bool | None:
 
 
 def calibration_error(study: StudyResults) -> Measured:
-    """Calibration error of the probability fitted on sigma and mu, or of the first one."""
+    """Calibration error of the logistic regression of the signals, or of the first probability without one."""
     trust = study.evaluation.trust
     rows = () if trust is None else trust.reliabilities
     chosen = next((each for each in rows if each.name.startswith("logistic")), rows[0] if rows else None)
@@ -93,14 +94,14 @@ def _plain_group(text: str) -> str:
 
 
 def other_groups(context: Context, task: str, shown: Sequence[str]) -> list[str]:
-    """Groups of a task's problems without a row, such as the difficulties of another benchmark in its column."""
+    """Groups of a task's problems that have no row, such as the difficulties of another benchmark in its column."""
     study, known = context.study(task), {_plain_group(row) for row in shown}
     rows = () if study is None else study.evaluation.difficulties
     return [row.difficulty for row in rows if _plain_group(row.difficulty) not in known]
 
 
 def by_group(task: str, selectors: dict[str, str]) -> Measure:
-    """Measure of a task's selector by the row's group."""
+    """Measure of a task's selectors (columns) on groups of its problems (rows)."""
 
     def measure(context: Context, row: str, column: str) -> Measured:
         first = context.needed(task)
@@ -232,7 +233,7 @@ def _in_domain(context: Context, row: str, column: str) -> Measured:
 
 
 def _by(rows: Sequence[GeneratorRow], word: str) -> GeneratorRow:
-    """Row of the generator with this word in its name, or NoValueError without one."""
+    """Row of the generator with this word in its name. Raises NoValueError without one."""
     row = next((row for row in rows if _plain_group(word) in _plain_group(row.name)), None)
     return needed(row, "this generator is not in the pool")
 

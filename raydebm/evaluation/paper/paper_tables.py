@@ -1,7 +1,7 @@
 """The paper's tables with measured values next to the published ones.
 
 Each cell is *measured*, *not measurable* with the given pools (with the reason), *needs a key or GPU*, or *not
-applicable* if the paper has no value either. Measured values are only from ``StudyResults``, ``Transfer`` and
+applicable* if the paper has no value either. Measured values come only from ``StudyResults``, ``Transfer`` and
 ``VariantStudy``.
 """
 
@@ -195,7 +195,7 @@ def _selection(context: Context, row: str, column: str) -> Measured:
 
 
 def _named(word: str, names: Sequence[str]) -> str | None:
-    """Baseline with the name of a row of the paper, else the first whose name contains it."""
+    """Baseline named ``word``, else the first whose name contains it. None without one."""
     fitting = [name for name in names if word in name.lower()]
     return min(fitting, key=lambda name: name.lower() != word, default=None)
 
@@ -277,7 +277,7 @@ def _selective(context: Context, row: str, column: str) -> Measured:
 
 def _two_pass(context: Context, row: str, column: str) -> Measured:
     name, kind = row.split(", ")
-    # A row that does not name the repair is about a scorer before it.
+    # Rows that do not mention the repair are about a scorer before it.
     studies = context.with_repair(name.split(" (")[0], repaired=bool(repair_in(name)))
     studies = [each for each in studies if (len(each.overview.generators) > 1) == (kind == "multi")]
     if not studies:

@@ -170,15 +170,15 @@ def reproduction(
 
 
 def write_reproduction(reproduction: Reproduction, run: RunDir) -> str:
-    """Write results.json, report.md, report.html and figures/*.svg below ``<run>/reproduction/``. Returns the page's
-    address."""
+    """Write results.json, report.md, report.html and figures/*.svg below ``<run>/reproduction/``. Returns the address
+    of report.html."""
     run.write_json(reproduction.to_json(), "reproduction", "results.json")
     return document(reproduction).write(run, "reproduction")
 
 
 def document(reproduction: Reproduction) -> ReportDocument:
-    """Report: the paper's tables and figures, comparisons across pools, variants, one chapter per pool, further
-    sections."""
+    """Build the report: the paper's tables and figures, comparisons across pools, variants, one chapter per pool, and
+    further sections."""
     parts = list[Chapter]()
     if reproduction.transfers:
         parts.append(

@@ -20,7 +20,7 @@ Cell = str | int | Estimate | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Text cells. Every row has the length of ``headers``."""
+    """Table of text cells. Every row has as many cells as ``headers``."""
 
     title: str
     caption: str
@@ -29,7 +29,7 @@ class Table:
     emphasised: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     is_folded: bool = False
-    """Whether a page shows only the title until it is opened."""
+    """Whether a page shows only the title until the reader opens it."""
 
 
 def table_of(
@@ -43,7 +43,8 @@ def table_of(
     """Build a table with a row per item and a column per header.
 
     Args:
-        columns: Cell of an item by header. An ``Estimate`` is shown as a share in per cent with its interval.
+        columns: Function from an item to its cell, by header. An ``Estimate`` is shown as a share in per cent with its
+            interval.
     """
     rows = list(rows)
     return Table(
@@ -78,7 +79,7 @@ def percent(estimate: Estimate) -> str:
 
 
 def with_interval(estimate: Estimate, *, scale: float = 100, digits: int = 1, sign: str = "") -> str:
-    """Share in per cent with its interval, ``[n/a]`` without one, or ``-``."""
+    """Share in per cent with its interval (``[n/a]`` without one), or ``-`` without a value."""
     if estimate.value is None:
         return "-"
     bounds = "n/a"
@@ -88,7 +89,7 @@ def with_interval(estimate: Estimate, *, scale: float = 100, digits: int = 1, si
 
 
 def number(estimate: Estimate, *, digits: int = 3, signed: bool = False) -> str:
-    """Number that is not a share, with its interval; a difference also has its sign."""
+    """Plain number with its interval, and with its sign if ``signed``."""
     return with_interval(estimate, scale=1, digits=digits, sign="+" if signed else "")
 
 
@@ -142,13 +143,13 @@ class Chapter:
 
     title: str
     anchor: str = ""
-    """Link target in the page's table of contents. Empty: not listed."""
+    """Link target in the page's table of contents. Empty if the chapter is not listed."""
     paragraphs: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     figures: tuple[ReportFigure, ...] = ()
     details: tuple[tuple[str, str], ...] = ()
     is_folded: bool = False
-    """Whether a page shows only the title until it is opened."""
+    """Whether a page shows only the title until the reader opens it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +192,7 @@ class ReportDocument:
         return _template().render(document=self)
 
     def write(self, run: RunDir, stage: str) -> str:
-        """Write report.md, its figures and report.html below ``<run>/<stage>/``. Returns the page's address."""
+        """Write report.md, its figures and report.html below ``<run>/<stage>/``. Returns the address of report.html."""
         if self.opening is not None:
             run.write_bytes(self.opening.svg.encode(), stage, OPENING_FILE)
         for chapter in self.chapters if self.has_figure_files else ():

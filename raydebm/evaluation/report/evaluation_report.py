@@ -117,7 +117,7 @@ def document(evaluation: Evaluation) -> ReportDocument:
 
 
 def write_report(evaluation: Evaluation, run: RunDir) -> str:
-    """Write metrics.json, report.md with its figure, and report.html below ``<run>/evaluation/``. Returns the page's
-    address."""
+    """Write metrics.json, report.md with its figure, and report.html below ``<run>/evaluation/``. Returns the address
+    of report.html."""
     run.write_json(evaluation.to_json(), "evaluation", "metrics.json")
     return document(evaluation).write(run, "evaluation")

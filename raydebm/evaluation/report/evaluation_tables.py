@@ -57,7 +57,7 @@ def tables(evaluation: Evaluation) -> list[Table]:
 
 
 def selector_table(evaluation: Evaluation) -> Table:
-    """One row per selector, the rule to use first. Mean violation is first if the task has violation scores."""
+    """One row per selector, the rule to use first. If the task has violation scores, they have the first column."""
     continuous = evaluation.is_continuous
     if continuous:
         caption = (
@@ -392,7 +392,6 @@ def reliability_table(title: str, rows: Sequence[Reliability]) -> Table:
 
 
 def _guarantee_table(study: DecisionStudy) -> Table:
-
     def threshold(row: CheckedGuarantee) -> str:
         if row.certified:
             return decimal(row.tau)
@@ -451,7 +450,7 @@ def used_row(evaluation: Evaluation) -> SelectorRow | None:
 
 
 def shown(name: str, evaluation: Evaluation) -> str:
-    """Name of a selector in tables and figures. The chosen profile has its own."""
+    """Name of a selector in tables and figures. The chosen profile is shown by its own name."""
     if name == CHOSEN and evaluation.decision is not None:
         return f"{evaluation.decision.profile} (chosen profile)"
     return name
@@ -498,7 +497,7 @@ def lead(evaluation: Evaluation) -> str:
 
 
 def facts(evaluation: Evaluation) -> tuple[tuple[str, str], ...]:
-    """The decision: share answered, right among them, refused, guaranteed, and the cost."""
+    """(name, value) of the share answered, right among these, refused and guaranteed, and of the cost."""
     loop, answered = evaluation.loop, evaluation.row(ANSWERED)
     decided: list[tuple[str, str]] = []
     if loop is not None and loop.coverage.value is not None:
@@ -542,7 +541,7 @@ def _cost(evaluation: Evaluation) -> str:
 
 
 def sentences(evaluation: Evaluation) -> tuple[str, ...]:
-    """Optional warning, then the test that chose the profile, and its quality without refusing."""
+    """Warning if there is one, then the test that chose the profile, and its quality if no problem is refused."""
     return (*unread_problems(evaluation.texts_read), *_choice(evaluation.decision), *_quality(evaluation))
 
 

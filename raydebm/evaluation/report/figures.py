@@ -65,7 +65,7 @@ def pool_size_figure(rows: Sequence[PoolSize]) -> Figure:
         look = SELECTOR_LINES.get(name, LINES[4])
         draw_band(axes, [(n, estimates[name]) for n, estimates in values], name, look, alpha=0.09)
     axes.set_xscale("log", base=2)
-    # If the last size is close to a power of two, only the last is labelled.
+    # A size close to the last one has no label, so that labels do not overlap.
     shown = [row.n for row in rows if row is rows[-1] or row.n * 1.4 < rows[-1].n]
     axes.set_xticks(shown, [str(size) for size in shown])
     axes.minorticks_off()
@@ -278,7 +278,7 @@ MAX_VECTOR_POINTS = 3000
 def selector_figure(rows: Sequence[SelectorRow]) -> Figure:
     """Bars of pass@1 and of the share of the random-to-oracle gap closed, with intervals.
 
-    If the task has violation scores, bars of the mean violation and of the gap closed in it.
+    If the task has violation scores, the bars show the mean violation and the gap closed in it.
     """
     continuous = any(row.mean_violation.value is not None for row in rows)
     drawn = [

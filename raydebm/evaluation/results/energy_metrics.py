@@ -1,4 +1,4 @@
-"""Metrics of the energies: their order of the candidates, sigma as a signal of errors, and the theory of the ensemble.
+"""Metrics of the energies: ranking of candidates, sigma as a signal of errors, and the theory of the ensemble.
 
 Functions return one value per problem, shape (P,), NaN where undefined, to be averaged and bootstrapped over problems.
 
@@ -89,8 +89,8 @@ def pass_at_n_by_energy(pools: PoolTable, lambda_: float, *, max_n: int) -> Floa
     """1 if one of the n lowest-energy candidates is correct, else 0, for n = 1..max_n. Shape (P, max_n). NaN without
     labels.
 
-    Unlabelled candidates are excluded from the order. Ties as in selection; unselectable candidates are last. Beyond
-    the pool's size the value is constant.
+    Unlabelled candidates are excluded from the order. Ties are broken as in selection; unselectable candidates are
+    last. Beyond the pool's size the value is constant.
     """
     correct, mu = pools.grid(pools.correct), pools.grid(pools.mu)
     labelled, ties = ~np.isnan(correct), np.where(np.isnan(mu), math.inf, mu)
@@ -144,7 +144,8 @@ def selective_accuracy(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnergyMeasureRow:
-    """Quality of one energy's order of a problem's candidates. Each is a mean over its n defined problems."""
+    """Quality of one energy's ranking of a problem's candidates. ``n`` is the number of problems where a figure is
+    defined."""
 
     name: str
     pair_accuracy: Estimate
@@ -284,7 +285,7 @@ def ensemble_accuracy(num_adapters: float, q: float, rho: float) -> float:
         raise ValueError(f"need K >= 1, 0 <= q <= 1 and -1 <= rho <= 1, got K={num_adapters}, q={q}, rho={rho}")
     if q == 0.5:
         return 0.5
-    # Divided by K: the variance of the mean vote, with limit q (1 - q) rho for K -> inf.
+    # Variance of the mean vote. Its limit for K -> inf is q (1 - q) rho.
     share = 0.0 if math.isinf(num_adapters) else 1 / num_adapters
     variance = q * (1 - q) * (share + (1 - share) * rho)
     if variance <= 0:

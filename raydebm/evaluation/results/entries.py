@@ -1,4 +1,4 @@
-"""Value of every selector and of the loop on every problem, with the rows and comparisons computed from it."""
+"""Values of every selector and of the loop on every problem, and the rows and comparisons computed from them."""
 
 import math
 import re
@@ -30,7 +30,7 @@ class LoopSummary:
     continues."""
     regenerated: Estimate
     num_failed_passes: int
-    """Problems whose last pass has no candidates, so the decision is based on earlier ones."""
+    """Problems whose last pass has no candidates, so the decision is based on earlier passes."""
     num_adopted: int
     """Problems whose selection is from a later pass."""
     num_fixed: int

@@ -67,16 +67,16 @@ from raydebm.run.tables import EnergyRow
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextsRead:
-    """Counts for the candidates of one split. None if truncation was not recorded."""
+    """Counts for the candidates of one split. A count is None if truncation was not recorded."""
 
     split: str
     num_candidates: int
     without_problem: int | None
     """Candidates scored without any part of the problem."""
     problem_cut: int | None
-    """Candidates scored with a part of the problem."""
+    """Candidates scored with only a part of the problem."""
     answer_cut: int | None
-    """Candidates scored with a part of their own text."""
+    """Candidates scored with only a part of their own text."""
 
 
 def texts_read(
@@ -113,7 +113,7 @@ def texts_read(
 
 
 def joined_texts(parts: Iterable[Sequence[TextsRead]]) -> tuple[TextsRead, ...]:
-    """Sums by split. A sum is None where a part is."""
+    """Sums of counts by split. A sum is None if one of its terms is."""
     by_split: dict[str, list[TextsRead]] = {}
     for row in chain.from_iterable(parts):
         by_split.setdefault(row.split, []).append(row)
@@ -160,8 +160,8 @@ class Evaluation(JsonResults):
     counts: Counts
     rows: tuple[SelectorRow, ...]
     energies: tuple[EnergyMeasureRow, ...]
-    """Quality of the energies. Candidates count as correct as in training: for tasks with violation scores, these are
-    the best share of each pool."""
+    """Quality of the energies. Correct candidates are those of training: for tasks with violation scores, the best
+    share of each pool."""
     pass_at_n: tuple[PassAtN, ...]
     costs: tuple[CostRow, ...]
     tolerance: float | None
@@ -177,7 +177,7 @@ class Evaluation(JsonResults):
     loop: LoopSummary | None
     picks: tuple[PickPoint, ...]
     comparisons: tuple[Comparison, ...]
-    """The paper's rule against every other selector, and every energy vote against the plain vote."""
+    """Comparisons in pass@1 of the pairs that ``compared_pairs`` lists."""
     dimensions: DimensionTable | None
     """Parts of the violation by selector. None if no candidate violates anything."""
     violation_comparisons: tuple[Comparison, ...]
@@ -236,7 +236,7 @@ class EvaluationInputs:
     """Policy of the outcomes, with lambda of the combined energy."""
     task: str
     title: str = ""
-    """Name of the run. Default: the task's."""
+    """Name of the run. Default: name of the task."""
     seed: int = 0
     adapters: Sequence[str] = ()
     """Adapter names in the order of the energies."""

@@ -2,7 +2,7 @@
 
 A rule that reads one candidate pays for one. A rule that compares candidates pays for the whole pool, including failed
 requests, and for its judge. Dollars are what endpoints billed: energies and local models have none. An unknown cost is
-never treated as 0: the row has calls and no dollars.
+never treated as 0: the row then has counts but no dollars.
 """
 
 import math
@@ -31,7 +31,7 @@ class CostRow:
     num_scores: float | None
     """Number of scores by outside scorers and the ensemble. All energies of a candidate count as one."""
     usd: Estimate
-    """US dollars that endpoints billed. No value if one is unknown."""
+    """US dollars that endpoints billed. No value if any cost is unknown."""
     is_on_front: bool
     """Whether every other selector is more expensive or worse. Bounds and choices in hindsight are excluded. If no
     selector has a price, cost is the number of candidates and of scores."""

@@ -40,7 +40,7 @@ MIN_WEIGHTS_FOR_THREADS = 2**22
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """Number with its 95 % interval, None if there is no interval. All None if there is nothing to average."""
+    """Number with its 95 % interval. The bounds are None without an interval; all three are None without data."""
 
     value: float | None
     low: float | None
@@ -57,7 +57,7 @@ NOTHING = Estimate(value=None, low=None, high=None, n=0)
 
 @dataclass(frozen=True, eq=False)
 class Bootstrap:
-    """Weights of n problems in the sample itself, which are 1, and in each resample, their counts."""
+    """Weights of n problems: 1 in the sample itself, and their counts in each resample."""
 
     weights: Weights
     """Shape (1 + num_bootstrap, n)."""
@@ -79,7 +79,7 @@ class Bootstrap:
         return sizes
 
     def first(self, count: int) -> "Bootstrap":
-        """At most ``count`` of the resamples."""
+        """The sample and at most ``count`` resamples."""
         return Bootstrap(self.weights[: 1 + count])
 
     def of_items(self, problem: NDArray[np.intp]) -> "Bootstrap":
@@ -124,7 +124,7 @@ class Bootstrap:
             known = ~(np.isnan(numerators) | np.isnan(denominators))
             numbers.append(int(known.sum()))
             columns.append(np.where(known, numerators, 0.0))
-            # The sums of such denominators are the sizes.
+            # If all denominators are 1, their sums are the sizes.
             is_mean.append(bool(known.all() and (denominators == 1).all()))
             if not is_mean[-1]:
                 columns.append(np.where(known, denominators, 0.0))
@@ -163,10 +163,10 @@ class Bootstrap:
         return self.auroc_interval(samples, int(known.sum()), fewest=fewest_of_a_class(positives[known]))
 
     def auroc_interval(self, samples: Floats, n: int, *, fewest: int) -> Estimate:
-        """``interval`` of an AUROC. None with fewer than ``MIN_PER_CLASS`` of a class.
+        """``interval`` of an AUROC, without bounds if a class has fewer than ``MIN_PER_CLASS`` items.
 
         Args:
-            fewest: Number of the rarer class.
+            fewest: Number of items in the rarer class.
         """
         estimate = self.interval(samples, n)
         return estimate if fewest >= MIN_PER_CLASS else replace(estimate, low=None, high=None)
@@ -214,14 +214,14 @@ def over_blocks(statistic: Callable[[Weights], Floats], weights: Weights) -> Flo
 
 
 def on_all_cpus(work: Callable[[Part], Done], parts: Sequence[Part]) -> list[Done]:
-    """Results of ``work`` for each part, in order, computed in threads (numpy releases the lock)."""
+    """Results of ``work`` for each part, in order, computed in threads (numpy releases the GIL)."""
     with ThreadPoolExecutor(usable_cpus()) as threads:
         return list(threads.map(work, parts))
 
 
 @cache
 def _linear_algebra() -> ThreadpoolController:
-    """Libraries that numpy uses for products. The look-up takes milliseconds."""
+    """Thread limits of numpy's BLAS libraries, cached because the look-up takes milliseconds."""
     return ThreadpoolController()
 
 

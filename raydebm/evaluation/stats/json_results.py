@@ -19,7 +19,7 @@ class JsonResults:
     __slots__ = ()
     KIND: ClassVar[str] = "a result"
     REMEDY: ClassVar[str] = "run it again"
-    """Command or action that creates a result of this version, for an error."""
+    """Action that creates a result of this version, for the error message."""
 
     def to_json(self) -> dict[str, Any]:
         value: dict[str, Any] = _adapter(type(self)).dump_python(self, mode="json")

@@ -115,7 +115,7 @@ def mcnemar_p_value(difference: Floats) -> float | None:
 
 
 def sign_flip_p_values(differences: Sequence[Floats], *, seed: int) -> list[float | None]:
-    """Two-sided p-value of each mean difference under random signs, shared by all: (1 + hits) / (1 + permutations)."""
+    """Two-sided p-value of each mean difference, (1 + hits) / (1 + permutations). All share the same random signs."""
     if not differences:
         return []
     table = np.nan_to_num(np.stack(differences, axis=1))

@@ -74,8 +74,8 @@ class GeneratorRow:
 
 
 def in_best_quarter(pools: PoolTable) -> Floats:
-    """Whether a row is in its pool's share of positives in the paper's pairs, shape (R,). NaN without a violation
-    score."""
+    """1 for the share of each pool that the paper's pairs take as positives, else 0, shape (R,). NaN without a
+    violation score."""
     return np.where(np.isnan(pools.violation), math.nan, pools.lowest_share(POSITIVE_FRAC))
 
 

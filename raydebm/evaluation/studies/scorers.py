@@ -1,9 +1,9 @@
 """Comparison of several scorers: backbones and other variants, transfer between tasks and pools, judges.
 
-Runs are scored elsewhere (a checkpoint scored another task's pool); this module only compares them, all runs of one
-target on their common problems. The paper's transfer matrix is only plausible for selection by mu (0.0 % on
-TravelPlanner, 31 to 92 % on Knights & Knaves): the constraint term is the target's own, and an exact one makes every
-source equal to the oracle. Selection by E is shown too.
+The pools were scored elsewhere, by checkpoints of the same or another task. All runs of one target are compared on
+their common problems. The paper's transfer matrix is only plausible for selection by mu (0.0 % on TravelPlanner, 31 to
+92 % on Knights & Knaves): the constraint term is the target's own, and an exact one makes every source equal to the
+oracle. Selection by E is shown too.
 
 Among variants with other adapters, the monolithic scorer (one adapter with as many parameters as the whole ensemble) is
 the control of the paper's Proposition 2: its learnt constraints and learnt quality cannot be separated.
@@ -176,7 +176,7 @@ class ScoredVariant:
 class VariantRow:
     name: str
     generators: tuple[str, ...]
-    """Generators of the candidates that it selects from and was trained on."""
+    """Generators of the candidates that the scorer selects from and was trained on."""
     most: int
     backbone: str
     num_adapters: int
@@ -192,8 +192,8 @@ class VariantStudy:
     title: str
     rows: tuple[VariantRow, ...]
     comparisons: tuple[Comparison, ...]
-    """Each variant against the recipe's own scorer on their common problems, by mu and by E; and a scorer on one
-    generator against those on as many candidates of several."""
+    """Each variant against the recipe's own scorer on their common problems, by mu and by E; and each scorer of one
+    generator against those of several with as many candidates."""
 
     def comparison(self, one: str, other: str, by: str) -> Comparison | None:
         """Comparison of two scorers.
@@ -236,8 +236,8 @@ def variant_study(variants: Sequence[ScoredVariant], *, title: str, seed: int) -
 
 
 def _pairs(rows: Sequence[VariantRow]) -> list[tuple[int, int]]:
-    """Indices of the scorers to compare: each with the first, then those on one generator with those of equal size on
-    several."""
+    """Indices of the scorers to compare: each with the first, then those of one generator with those of several if
+    their pools have the same size."""
     places = range(1, len(rows))
     several = [place for place in places if len(rows[place].generators) > 1]
     single = [place for place in places if len(rows[place].generators) == 1]
@@ -292,7 +292,7 @@ class Agreement:
 
 
 def judge_agreement(pools: PoolTable, bootstrap: Bootstrap) -> tuple[Agreement, ...]:
-    """Every pair of scores, and every score with the labels. Empty without other scorers."""
+    """Rank correlations of every pair of scores, and of every score with the labels. Empty without outside scorers."""
     if not pools.scores:
         return ()
     from scipy.stats import rankdata  # imported here because it is slow

@@ -1,8 +1,7 @@
 """Effects of the numbers of candidates and of adapters.
 
 Values for n random candidates of a pool are exact expectations over all subsets. A pool with fewer than n candidates is
-used whole. Values for K adapters are means over all subsets of K, or over a random sample of
-``MAX_SUBSETS``.
+used whole. Values for K adapters are means over all subsets of K, or over ``MAX_SUBSETS`` random ones.
 """
 
 import math
@@ -94,7 +93,7 @@ class EnergyOrder:
         return cls(pools, pools.grid(pools.energy(lambda_), math.inf), pools.grid(pools.mu))
 
     def expected(self, values: Floats, size: int, *, nothing: float) -> Floats:
-        """Expected value of the lowest of n random candidates, over those with a value, shape (P,).
+        """Expected value of the lowest of ``size`` random candidates, over those with a value, shape (P,).
 
         If nothing can be selected it is ``nothing``, unless the subset has no value at all.
         """

@@ -217,7 +217,7 @@ def study(
     """Study an evaluated pool: data, generators, sizes of ensemble and pool, the two terms of E, and other scorers.
 
     Args:
-        evaluation: Evaluation of these pools, with lambda, seed.
+        evaluation: Evaluation of these pools, which provides lambda and the seed.
         pools: Test problems, with other scorers' columns (``PoolTable.scores``) if any.
         subject: Description of the pool and the scorer.
         train: Labelled pools of the training problems, for the data tables. Energies are not used.

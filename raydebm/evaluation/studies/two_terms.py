@@ -86,7 +86,7 @@ class VariancePartition:
     num_problems: int
     num_candidates: int
     identity_error: float
-    """Largest difference between sigma and the adapters' spread of E, in energy units. Rounding only."""
+    """Largest difference between sigma and the adapters' spread of E, in energy units. Due to rounding only."""
     variance: Estimate
     quality: Estimate
     """Share of the variance in the part independent of E_constraint."""
