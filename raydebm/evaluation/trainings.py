@@ -175,14 +175,16 @@ class _Layout:
         if len(trainings) < 2 or wanted == [wanted[0]] != [None] or any(own != wanted for own in by_seed.values()):
             raise PoolError(
                 "a summary needs two or more trainings of different seeds, or two or more folds, each once for every "
-                f"seed; got the folds {by_seed}"
+                f"seed; the folds by seed are {by_seed}"
             )
         tested: dict[str, int | None] = {}
         for training in ordered:
             fold = training.facts.fold
             for problem_id in training.problem_ids:
                 if (other := tested.setdefault(problem_id, fold)) != fold:
-                    raise PoolError(f"problem {problem_id!r} is tested by fold {other} and by fold {fold}")
+                    raise PoolError(
+                        f"problem {problem_id!r} is tested by folds {other} and {fold}; put it in one of them"
+                    )
         folds = tuple(fold for fold in wanted if fold is not None)
         return cls(trainings=ordered, seeds=seeds, folds=folds, problem_ids=tuple(sorted(tested)))
 

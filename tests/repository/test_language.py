@@ -44,7 +44,7 @@ PLAIN_HABITS = {
 
 IDENTIFIERS = re.compile(r"(?:^|_)(?:ruling|teller|asker|making)s?(?:_|$)", re.IGNORECASE)
 
-MESSAGES_TO_DO = {"config", "evaluation", "tasks"}
+MESSAGES_TO_DO = {"config", "tasks"}
 PACKAGES_TO_DO: set[str] = set()
 PAGES_TO_DO: set[str] = set()
 

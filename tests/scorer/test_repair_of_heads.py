@@ -168,7 +168,7 @@ def test_kept_features_score_no_checkpoint_of_other_adapters(extractor, repaired
     weights = load_file(other / "a3" / "adapter_model.safetensors")
     save_file({key: tensor + 1 for key, tensor in weights.items()}, other / "a3" / "adapter_model.safetensors")
 
-    with pytest.raises(CheckpointError, match="adapters are not those"):
+    with pytest.raises(CheckpointError, match="adapters differ from those"):
         extractor.scorer(other)
 
 
@@ -237,7 +237,9 @@ def test_what_cannot_be_repaired_is_refused(extractor, checkpoint, tmp_path):
         run(labelled(0, 8), out=checkpoint)
     with pytest.raises(PoolError, match=r"at least two generators.*b \(8 correct, 0 incorrect\)"):
         run([one for one in labelled(0, 8) if one.generator == "a" or one.correct])
-    with pytest.raises(PoolError, match="1 problems are in repair's train and validation part, such as 'p7'"):
+    with pytest.raises(
+        PoolError, match="1 problems are in both the training and the validation part of the repair, such as 'p7'"
+    ):
         run(labelled(0, 8), validation=labelled(7, 2))
 
 

@@ -274,7 +274,9 @@ class Eorm:
         try:
             self._model.load_state_dict(weights)
         except RuntimeError as error:
-            raise CheckpointError(f"baseline {name!r}: the weights do not fit: {error}") from error
+            raise CheckpointError(
+                f"baseline {name!r}: the weights do not match {RECORD_FILE}; train again: {error}"
+            ) from error
         if self._texts.vocabulary != record.vocabulary:
             raise CheckpointError(
                 f"baseline {name!r}: tokenizer {record.size.tokenizer!r} has {self._texts.vocabulary} tokens, "

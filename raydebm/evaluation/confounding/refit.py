@@ -76,7 +76,7 @@ class FeatureExtractor:
         """
         record, adapters = read_ensemble(Path(folder))
         if _without_heads(record, adapters) != _without_heads(self.record, self.adapters):
-            raise CheckpointError(f"{folder}: its adapters are not those of the cached features; score it by itself")
+            raise CheckpointError(f"{folder}: its adapters differ from those of the cached features; load it by itself")
         heads = [head_of(adapter, hidden_size=self.backbone.hidden_size) for adapter in adapters]
         return EnsembleScorer(record=record, encoder=self._encoder, engine=_HeadsEngine(self, heads))
 
@@ -195,10 +195,13 @@ def repair_heads(
         ConfigError: ``out`` is the checkpoint itself.
     """
     if out.resolve() == extractor.folder.resolve():
-        raise ConfigError(f"repair writes a new checkpoint; {str(out)!r} is the one to repair")
+        raise ConfigError(f"repair writes a new checkpoint, but {str(out)!r} is the one to repair; name another folder")
     shared = {example.problem_id for example in train} & {example.problem_id for example in validation}
     if shared:
-        raise PoolError(f"{len(shared)} problems are in repair's train and validation part, such as {min(shared)!r}")
+        raise PoolError(
+            f"{len(shared)} problems are in both the training and the validation part of the repair, such as "
+            f"{min(shared)!r}; use each in one part only"
+        )
     fit, left_out = balanced_cells(train, cap=settings.cap, min_cell=settings.min_cell, seed=settings.seed)
     generators = {example.generator for example in fit}
     if len(generators) < 2:

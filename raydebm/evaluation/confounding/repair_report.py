@@ -108,7 +108,7 @@ class RepairData:
         if shared:
             raise PoolError(
                 f"{len(shared)} test problems are among those of the repair, such as {min(shared)!r}; "
-                "figures on them would say nothing"
+                "exclude them from the repair"
             )
 
 

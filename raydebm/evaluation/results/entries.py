@@ -65,7 +65,7 @@ def outcome_values(pools: PoolTable, outcomes: Sequence[Outcome], *, labels: Map
     by_problem = {outcome.problem.problem_id: outcome for outcome in outcomes}
     absent = [problem.problem_id for problem in pools.problems if problem.problem_id not in by_problem]
     if absent:
-        raise PoolError(f"{len(absent)} problems have no outcome of the loop, the first is {absent[0]!r}")
+        raise PoolError(f"{len(absent)} problems have no outcome of the loop, such as {absent[0]!r}; decide them first")
     in_order = [by_problem[problem.problem_id] for problem in pools.problems]
     first = [outcome.passes[0].selected for outcome in in_order]
     last = [None if outcome.best is None else outcome.best.candidate.candidate_id for outcome in in_order]

@@ -275,13 +275,13 @@ def evaluate(inputs: EvaluationInputs) -> Evaluation:
     pools, policy, seed = inputs.pools, inputs.policy, inputs.seed
     if not pools.labelled.any():
         raise PoolError(
-            f"evaluation needs labelled candidates: of {pools.num_pools} pools none has a label; run the label "
+            f"evaluation needs labelled candidates: of {pools.num_pools} pools none has a label; run the labels "
             "stage first"
         )
     if np.isnan(pools.members[~np.isnan(pools.mu)]).any():
         raise PoolError(
             f"some candidates have fewer than the {pools.num_members} energies of others; the energies come from "
-            "different checkpoints, score all candidates again"
+            "different checkpoints. Score all candidates again"
         )
     names = inputs.adapter_names()
     bootstrap = Bootstrap.of(pools.num_pools, seed=seed)
@@ -375,7 +375,7 @@ def selectors_of(
     selectors[end:end] = [*([] if decided is None else decided.selectors()), *added_selectors(pools, validation)]
     counts = Counter(selector.name for selector in selectors)
     if repeated := [name for name, count in counts.items() if count > 1]:
-        raise ConfigError(f"there is more than one selector {repeated[0]!r}; give each another name")
+        raise ConfigError(f"there is more than one selector {repeated[0]!r}; give each its own name")
     return selectors
 
 

@@ -35,7 +35,7 @@ class JsonResults:
         try:
             read: Self = _adapter(cls).validate_python(value)
         except ValueError as error:
-            raise PoolError(f"not {cls.KIND} of this version, {cls.REMEDY}: {error}") from error
+            raise PoolError(f"not {cls.KIND} of this version; {cls.REMEDY}: {error}") from error
         return read
 
 

@@ -87,7 +87,7 @@ def test_the_loop_is_summarised_by_hand(make_pool, make_item):
 
 
 def test_a_problem_without_outcome_is_an_error(pools):
-    with pytest.raises(PoolError, match="20 problems have no outcome of the loop, the first is 'p000-'"):
+    with pytest.raises(PoolError, match="20 problems have no outcome of the loop, such as 'p000-'"):
         evaluated(pools, outcomes=[])
 
 

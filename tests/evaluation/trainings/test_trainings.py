@@ -163,7 +163,7 @@ def test_where_there_is_a_violation_score_it_decides():
         ([("pq", 1, None), ("pq", 1, None)], "two or more"),
         ([("pq", 0, 0)], "two or more"),
         ([("pq", 0, 0), ("st", 0, 1), ("pq", 1, 0)], "each once for every seed"),
-        ([("pq", 0, 0), ("qs", 0, 1)], "problem 'q' is tested by fold 0 and by fold 1"),
+        ([("pq", 0, 0), ("qs", 0, 1)], "problem 'q' is tested by folds 0 and 1"),
     ],
     ids=["one", "a seed twice", "one fold", "a seed without a fold", "a problem in two folds"],
 )
