@@ -1,4 +1,4 @@
-"""The pipeline: makes the stages of a run, and studies of finished runs.
+"""The stages of a run, and studies of finished runs.
 
 In:   a recipe.
 Out:  a run directory (``run``): every stage's tables, and its manifest last.

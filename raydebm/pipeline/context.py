@@ -27,7 +27,7 @@ Facts = dict[str, Any]
 
 
 Progress = Callable[[str], Callable[[int, int], None]]
-"""Starts a bar for a stage; the result is called with (done, total)."""
+"""Function that starts a stage's progress bar, and returns the function to call with (done, total)."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class StageContext:
     def recorded_replies(self) -> Pool | None:
         """Recorded replies to feedback, which are the run's later passes; None if there are none.
 
-        Later passes are replayed under the paper's rule alone: the posterior's thresholds weigh the value of a further
-        pass, and would be fitted to passes that are missing wherever another answer was selected.
+        Later passes are replayed under the paper's rule alone: the posterior's thresholds depend on the value of a
+        further pass, and the pool lacks that pass wherever another answer is selected than at its recording.
 
         Raises:
             TaskDataError: the pool cannot be read.
@@ -82,11 +82,11 @@ class StageContext:
 
     @property
     def is_repaired(self) -> bool:
-        """Whether ``raydebm confounding --repair`` made the run's scorer from another run's, by refitting the heads."""
+        """True if ``raydebm confounding --repair`` made the run's scorer from another run's, by refitting the heads."""
         return self.run.exists(REPAIRED.marker)
 
     def basis(self, stage: StageName) -> str:
-        """An id of the stage's current state, for results that depend on it and are not a stage."""
+        """An id of the stage's current state, for results that depend on it but are not stages."""
         return basis(stage, self.recipe, self.run)
 
     def problems(self) -> dict[str, Problem]:

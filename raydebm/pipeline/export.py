@@ -51,7 +51,7 @@ def export_scorer(run_dir: str, out: Path, *, license: str | None = None) -> lis
         license: the hub's name of the licence. Default: the card says that none was stated.
 
     Returns:
-        Missing optional parts, in words, with the way to get them.
+        A note on each missing optional part, with the command that makes it.
 
     Raises:
         CheckpointError: the run has no complete scorer, or its files do not match.

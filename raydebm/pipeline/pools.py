@@ -120,8 +120,8 @@ def assembled(
 ) -> PoolTable:
     """Make the table with a pool per problem, in the order of the problems.
 
-    Only first-pass candidates belong to a pool. They are shuffled from an order independent of the tables' (seed 42 as
-    in the paper), so that position does not reveal the generator.
+    Only first-pass candidates belong to a pool. They are sorted by id, then shuffled (seed 42 as in the paper), so that
+    their position depends neither on the tables' order nor on the generator.
 
     Raises:
         PoolError: no problem has any candidate, or candidates of a problem have different numbers of energies.

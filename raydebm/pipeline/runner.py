@@ -1,4 +1,4 @@
-"""Bring a run to a stage: make every missing or stale stage before it, and reuse the others."""
+"""Bring a run to a stage: make every missing or stale stage up to it, and reuse the others."""
 
 import logging
 import time
@@ -43,7 +43,7 @@ class Pipeline(StageContext):
     on_stage: Callable[[StageReport], None] = lambda report: None
 
     def make(self, stage: StageName) -> None:
-        """Bring the run to a stage, with every stage before it.
+        """Bring the run to a stage: make what is missing or stale up to it.
 
         Raises:
             ConfigError: an imported stage does not match the recipe and cannot be made here, or another process is
@@ -111,7 +111,7 @@ class Pipeline(StageContext):
         self.on_stage(StageReport(stage=stage.name, reused=current is not None, seconds=seconds, facts=facts))
 
     def _is_kept(self, stage: Stage) -> bool:
-        """Whether the stage is incomplete, or current for the recipe."""
+        """True if the stage is incomplete, or current for the recipe."""
         manifest = self.run.manifest(stage.name)
         return manifest is None or manifest == current_manifest(stage.name, self.recipe, self.run)
 
@@ -133,7 +133,7 @@ class Pipeline(StageContext):
             judges: also check the judges' keys.
 
         Raises:
-            MissingKeyError: an endpoint is still to be asked, and its key is not in the environment.
+            MissingKeyError: an endpoint has yet to be asked, and its key is not in the environment.
         """
         are_sampled = current_manifest("candidates", self.recipe, self.run) is not None
         if not are_sampled:
@@ -170,7 +170,7 @@ MAKERS: dict[StageName, Callable[[StageContext], Facts]] = {
     "baselines": make_baselines,
     "evaluation": make_evaluation,
 }
-"""Functions that write a stage's files. The stages before it are complete."""
+"""Functions that write a stage's files, once the stages before it are complete."""
 
 
 SHARED = ("problems", "candidates", "labels")

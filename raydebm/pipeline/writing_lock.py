@@ -1,7 +1,7 @@
 """Lock of a run directory: one process at a time makes stages in it.
 
 The lock is an advisory kernel lock on ``<run>/.lock``. The process that makes stages holds it; its Ray workers and all
-readers do not need it. Run directories behind URLs or on file systems without locks have none.
+readers do not need it. Run directories at URLs or on file systems without locks are not locked.
 """
 
 import fcntl

@@ -2,7 +2,7 @@
 in the form of OpenAI's clients: ``{"error": {message, type, code, param}}``.
 
 A keys file (YAML or JSON) looks like this; ``printf %s "$KEY" | sha256sum`` gives the hash of a key that ``openssl rand
--hex 32`` made. Only the hash is kept: keys are long and random, so a fast one is enough::
+-hex 32`` made. The file holds only hashes; keys are long and random, so a fast hash is enough::
 
     keys:
       - {name: team-a, sha256: 9f86d0..., per_day: {usd: 5.0}, reports_as: [audit]}
@@ -53,11 +53,11 @@ log = logging.getLogger(__name__)
 ENVIRONMENT = "RAYDEBM_API_KEYS"
 MIN_KEY_CHARS = 16
 LOOK_EVERY_S = 5.0
-"""Seconds between two looks at the keys file. A removed key stops working within this time."""
+"""Seconds between checks of the keys file. A removed key stops working within this time."""
 MAX_BODY_S = 30.0
 """Longest time for the body of a request to arrive."""
 MAX_WAIT_S = 30.0
-"""Longest time in the queue. Requests that wait longer are answered 503."""
+"""Longest time in the queue. Requests that wait longer are answered with 503."""
 MAX_RETRY_S = 600
 """Longest ``Retry-After`` of a refused request."""
 CLIENT_CLOSED = 499
@@ -70,7 +70,7 @@ REQUEST_ID_PATTERN = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class ApiKey(BaseModel):
-    """One client. The name appears in logs and metrics."""
+    """Hashed key of a client. The name appears in logs and metrics."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -81,7 +81,7 @@ class ApiKey(BaseModel):
     decisions: bool = True
     """Permission to read stored decisions, that is, the problems and answers of all clients."""
     reports_as: tuple[Annotated[str, Field(min_length=1, max_length=100)], ...] | None = ()
-    """Reporter names reserved for this key and others that list them; null allows every name that is not reserved."""
+    """Reporter names reserved for this key and others that list them. Null allows every name, also reserved ones."""
 
 
 class _KeysFile(BaseModel):
@@ -91,8 +91,8 @@ class _KeysFile(BaseModel):
 
 
 class Keyring:
-    """The clients' keys. A file is read again when it changes; an unreadable or missing one leaves the last good keys
-    in force. Raises ConfigError for a wrong file, or for two keys with the same name or hash."""
+    """The clients' keys. A changed file is read again; if it is invalid or missing, the last good keys stay in force.
+    Raises ConfigError if the first file is invalid, or two keys have the same name or hash."""
 
     def __init__(
         self, keys: Sequence[ApiKey] = (), *, path: str | None = None, clock: Callable[[], float] = time.monotonic
@@ -112,7 +112,7 @@ class Keyring:
         return frozenset(name for key in self._keys for name in key.reports_as or ())
 
     def owner(self, authorization: str | None) -> ApiKey | None:
-        """Owner of the key in an ``Authorization: Bearer ...`` header, or None, in constant time over keys."""
+        """Owner of the key in an ``Authorization: Bearer ...`` header, or None. Takes the same time for all keys."""
         if self._path is not None and self._clock() - self._looked_at >= LOOK_EVERY_S:
             self._looked_at = self._clock()
             self._read_again(self._path)
@@ -135,7 +135,7 @@ class Keyring:
 
 
 def load_keyring(path: str | None, environ: Mapping[str, str] = os.environ) -> Keyring | None:
-    """Load the keys from a file, else from the environment; None if neither has any, so that no key is needed. Raises
+    """Load the keys from a file, else from the environment. None if both are absent: requests then need no key. Raises
     ConfigError (see ``Keyring``)."""
     if path is not None:
         return Keyring(path=path)
@@ -155,7 +155,7 @@ def load_keyring(path: str | None, environ: Mapping[str, str] = os.environ) -> K
 
 
 def _stamp(path: str) -> tuple[int, ...]:
-    """File identity for change detection. Mounted secrets are replaced through a link, which changes the inode."""
+    """File identity, to detect changes. Kubernetes replaces mounted secrets through a link, so the inode changes."""
     try:
         stat = Path(path).stat()
     except OSError:
@@ -228,7 +228,7 @@ class Admission:
             raise self._refusal(f"{len(self._begun_s)} requests run and {self.num_waiting} wait here")
 
     def _refusal(self, words: str) -> OverloadedError:
-        """Refusal with the time in which all waiting requests and one more start, at the present rate."""
+        """Error with a retry time: until all waiting requests and one more have started, at the present rate."""
         held_s = fmean(self._held_s) if self._held_s else 0.0
         so_far_s = asyncio.get_running_loop().time() - fmean(self._begun_s) if self._begun_s else 0.0
         wait_s = (self.num_waiting + 1) * max(held_s, so_far_s) / self._max_running
@@ -236,7 +236,7 @@ class Admission:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
-        """Hold a place, after waiting for one. Raises OverloadedError if none became free in time."""
+        """Wait for a place, and hold it. Raises OverloadedError if none becomes free in time."""
         self.check()
         self.num_waiting += 1
         if self._places.locked():
@@ -309,7 +309,7 @@ class Guard:
         is_public = route_path(scope) in self._public
         sent = {name: headers[name] for name in ("traceparent", "tracestate") if name in headers}
         facts: tracing.Attributes = {"http.request.method": method}
-        # FastAPI's own telemetry would send query strings and messages of exceptions.
+        # Not FastAPI's own instrumentation, which would send query strings and exception messages.
         with (
             nullcontext(tracing.NOTHING)
             if is_public
@@ -378,8 +378,8 @@ def route_path(scope: Scope) -> str:
 
 async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
     """Read a whole body before its request takes a place, so that a slow client does not block others. Raises
-    ServiceError 413 for one above the limit, whatever its Content-Length, 408 for one that does not arrive within
-    ``MAX_BODY_S``, and ClientDisconnect."""
+    ServiceError 413 if the body is above the limit, whatever its Content-Length, ServiceError 408 if it does not arrive
+    within ``MAX_BODY_S``, and ClientDisconnect."""
     declared, body, more = Headers(scope=scope).get("content-length", "0"), bytearray(), True
     size = int(declared) if declared.isdecimal() else 0
     try:
@@ -399,11 +399,11 @@ async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
 
 
 async def while_connected(app: ASGIApp, scope: Scope, receive: Receive, send: Send, *, body: bytes = b"") -> None:
-    """Run the application with a body that was read, and cancel it, and so everything upstream, as soon as the client
-    disconnects. Raises ClientDisconnect.
+    """Run the application with a body already read. If the client disconnects, cancel the application and so all its
+    upstream calls at once, and raise ClientDisconnect.
 
-    Servers report that as a message that something must receive. Frameworks receive it for streams only, or at the next
-    event, which may be minutes away while candidates are sampled.
+    Servers report a disconnect as a message, which has to be received. Frameworks receive it only while they stream, or
+    at the next event, which may be minutes away while candidates are sampled.
     """
     pending = [body]
 
@@ -486,16 +486,17 @@ def error_response(error: ServiceError, *, headers: Mapping[str, str] | None = N
 
 
 def validation_error(error: RequestValidationError) -> ServiceError:
-    """First error of a body, with its path, in place of FastAPI's own form."""
+    """Error for an invalid body, with the path of its first fault."""
     errors = error.errors()
-    if isinstance(errors[0].get("input"), bytes):  # the body itself, which was not read
+    if isinstance(errors[0].get("input"), bytes):  # the body itself, not parsed
         message = "the body was not sent as JSON; send it with the header Content-Type: application/json"
         return ServiceError(message, 400, "invalid_json")
-    # For a union, pydantic lists the errors of each alternative below its tag (``list[str]``); the deepest was meant.
+    # For a union, pydantic lists the errors of each alternative below its tag (``list[str]``). The alternative with the
+    # deepest error was probably meant.
     place = next((index for index, part in enumerate(errors[0]["loc"]) if index > 1 and _is_tag(part)), None)
     same = [other for other in errors if place and other["loc"][:place] == errors[0]["loc"][:place]] or errors[:1]
     fault: Mapping[str, Any] = max(same, key=lambda other: len(other["loc"]))
-    end = len(fault["loc"]) - (fault["type"] == "extra_forbidden")  # whose last step is a name of the client's own
+    end = len(fault["loc"]) - (fault["type"] == "extra_forbidden")  # an extra field is the client's own name, not a tag
     steps = enumerate(fault["loc"])
     path = ".".join(str(part) for at, part in steps if part != "body" and not (1 < at < end and _is_tag(part)))
     message = str(fault["msg"]).removeprefix("Value error, ")
@@ -512,7 +513,7 @@ def _is_tag(part: object) -> bool:
 
 def http_error(error: HTTPException) -> ServiceError:
     """Error for unknown paths and methods, and for bodies that cannot be parsed."""
-    if error.status_code == 400:  # FastAPI's words for a body that its JSON reader gives up on
+    if error.status_code == 400:  # FastAPI's status for a body that its JSON parser cannot read at all
         return ServiceError(
             "the body is not JSON: not UTF-8, nested too deeply, or a number is too long", 400, "invalid_json"
         )

@@ -1,7 +1,7 @@
-"""The service itself, without its network: requests, the triage loop on a backend, and results. Every client error is
-raised here, as a ServiceError that names the field.
+"""The service itself, without its network: requests, the triage loop on a backend, and results. An invalid request
+raises a ServiceError that names the field.
 
-Seven conditions void a guarantee for one decision, because it was made differently from those of calibration: a changed
+Seven conditions void a guarantee for one decision, because calibration did not make its decisions so: a changed
 policy (``Policy.changed``), sampling that differs from calibration's, earlier turns of a chat, a ceiling that can bind,
 a limit of time or money that left candidates out, evidence that failed, other adapters. A different seed does not: any
 seed samples from the same distribution.
@@ -92,7 +92,7 @@ class Conversation:
     problem: str
     """Text of the last user message."""
     context: tuple[Message, ...]
-    """Earlier turns, in order, without those that have no text."""
+    """Earlier turns that have text, in order."""
     num_ignored: int
     """Number of later messages, such as the start of an answer, which are ignored: generators write whole answers."""
 
@@ -140,7 +140,7 @@ class RequestContext:
     earlier_turns: tuple[Message, ...] = ()
     """Earlier turns of the chat and the client's system messages, sent to every generator."""
     ignored_messages: int = 0
-    """Messages after the last one of the user."""
+    """Number of messages after the user's last one."""
     response_format: str | None = None
     """OpenAI's object as JSON, for generators that support it."""
     received: float | None = None
@@ -196,8 +196,7 @@ def request_context(
     account: Account | None = None,
     **facts: Any,
 ) -> RequestContext:
-    """Validate a request, and raise ServiceError for whatever is wrong. Further fields of ``RequestContext`` pass
-    through."""
+    """Validate a request; ``facts`` are further fields of ``RequestContext``. Raises ServiceError for the first fault."""
     bundle, task, read = read_problem(bundle, task_name, problem)
     context = () if conversation is None else conversation.context
     if (size := sum(len(message["content"]) for message in context)) > bundle.max_problem_chars:
@@ -289,23 +288,23 @@ def policy_for(bundle: Bundle, overrides: Overrides) -> Policy:
         policy = operators.changed(overrides.policy_changes())
     except ConfigError as error:
         raise ServiceError(f"overrides: {error}", 400, "bad_override") from error
-    if overrides.num_samples != profile.num_samples:  # a count of the operator is not the client's error
+    if overrides.num_samples != profile.num_samples:  # the operator's own count is not the client's error
         check_count("num_samples", overrides.num_samples, profile.num_samples or bundle.max_samples)
     return bundle.served(policy, operators=operators)
 
 
-# ---- what is behind the service, and what watches it ----------------------------------------------------------------
+# ---- the backend and the metrics ------------------------------------------------------------------------------------
 
 
 class Backend(Protocol):
     """The parts behind the service: deployments, or plain objects in tests. Each call takes a list, because a call to
-    another replica costs milliseconds, and answers in its order."""
+    another replica costs milliseconds, and returns results in the list's order."""
 
     async def generate(
         self, requests: Sequence[GenerationRequest], on_candidate: Arrived, *, may_repeat: bool
     ) -> list[Candidate]:
-        """One candidate per request; failed ones have ``error``. ``may_repeat`` permits resending a request that may
-        already be billed."""
+        """One candidate per request; failed ones have ``error``. If ``may_repeat`` is true, a request that may already
+        be billed can be sent again."""
         ...
 
     async def check(self, problem: Problem, candidates: Sequence[Candidate]) -> list[ConstraintReport]:
@@ -353,7 +352,7 @@ class Activity(Observer):
     cancelled: list[GenerationRequest] = field(default_factory=list)
     """Candidates cancelled in flight because the others settled the pass. They may have been billed."""
     over_budget: list[GenerationRequest] = field(default_factory=list)
-    """Candidates not requested because ``max_usd`` might not have covered them."""
+    """Candidates not requested because ``max_usd`` or a daily ceiling might not have covered them."""
     received: list[Candidate] = field(default_factory=list)
     """All candidates in order of arrival, including those of an interrupted pass."""
     has_all_evidence: bool = True
@@ -368,7 +367,7 @@ class Activity(Observer):
 
     @contextmanager
     def timed(self, stage: str) -> Iterator[None]:
-        """Add the block's time to its stage, with a span."""
+        """Trace the block, and add its time to the stage."""
         started = time.perf_counter()
         try:
             with tracing.span(stage):
@@ -378,11 +377,11 @@ class Activity(Observer):
             self.stages_ms[stage] = round(self.stages_ms.get(stage, 0.0) + elapsed, 3)
 
     def planned(self, pass_index: int, plan: Affordable, feedback: str | None) -> None:
-        """A pass is about to request its candidates, with feedback on the previous one."""
+        """Record the candidates left out of a pass that is about to start."""
         self.over_budget.extend(plan.over_budget)
 
     def arrived(self, candidate: Candidate, done: int, total: int) -> None:
-        """A candidate arrived or failed, as number ``done`` of its pass."""
+        """Record a candidate, which may have failed, as number ``done`` of its pass."""
         self.received.append(candidate)
 
     def scored(self, scored: ScoredCandidate) -> None:
@@ -392,13 +391,13 @@ class Activity(Observer):
         self.beliefs = beliefs
 
     def check_parts(self) -> None:
-        """Raise LimitReachedError if a part fails such that further candidates would only cost more."""
+        """Raise LimitReachedError if no candidate so far could be judged, so that more would only cost more."""
         if (fault := fault_of(self.judged)) is not None:
             raise LimitReachedError(str(fault))
 
 
 def fault_of(judged: Sequence[ScoredCandidate]) -> ServiceError | None:
-    """Error to raise if no answered candidate could be checked and scored, else None.
+    """Error to raise if no candidate with a text could be checked and scored, else None.
 
     Such candidates are not known to be wrong, so an abstention would be misleading.
     """
@@ -438,8 +437,8 @@ class Judges:
         ]
 
     async def scores(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Mapping[str, float]]:
-        """Baseline scores by name per candidate, in order; empty if they fail, for they are optional evidence, and the
-        request is then decided without its guarantee."""
+        """Baseline scores by name per candidate, in order. If the baselines fail, the scores are empty, and the request
+        is decided without this evidence and without its guarantee."""
         try:
             return await self._read("baselines", self._backend.baseline_scores, self._scores, problem, candidates)
         except Exception as error:
@@ -489,8 +488,8 @@ class Source:
         arrived: Arrived,
         waves: PassWaves | None = None,
     ) -> list[Candidate]:
-        """See ``CandidateSource``; as much of the pass as the budget, the money and the daily ceilings allow. Raises
-        LimitReachedError if no candidate can be paid for."""
+        """Sample as much of a pass as the budget, the money and the daily ceilings allow (see ``CandidateSource``).
+        Raises LimitReachedError if no candidate can be paid for."""
         activity = self.activity
         if pass_index > 1:
             activity.check_parts()
@@ -508,7 +507,9 @@ class Source:
                 error = f"the text has {size} characters; at most {limit} are taken"
                 candidate = replace(candidate, text=None, error=error)
             found[candidate.candidate_id] = candidate
-            activity.arrived(candidate, len(found), len(plan.requests))  # now: it was paid for even if the pass fails
+            activity.arrived(
+                candidate, len(found), len(plan.requests)
+            )  # at once: it was paid for even if the pass fails
             arrived(candidate)
 
         async def sample(requests: Sequence[GenerationRequest]) -> None:
@@ -566,7 +567,7 @@ class Source:
     async def _send(self, requests: Sequence[GenerationRequest], take: Arrived, found: Mapping[str, Candidate]) -> None:
         """Sample all candidates until the deadline, and add a late one for each missing candidate."""
         account, until_s = self.context.account, None if self.deadline is None else self.deadline.sample_until_s
-        # Sent again, a request may cost twice.
+        # A request that is sent again may be billed twice.
         may_repeat = self.context.policy.max_usd is None and not (account is not None and account.limits_money)
         if until_s is None or now_s() < until_s:
             try:
@@ -587,7 +588,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GeneratorUse:
-    """Requests to one generator, and those without a candidate by reason."""
+    """Counts of one generator's requests, and of those without a candidate by reason."""
 
     name: str
     asked: int
@@ -596,7 +597,7 @@ class GeneratorUse:
     late: int
     """Requests without a candidate, or with an unscored one, at ``deadline_ms``."""
     over_budget: int
-    """Candidates not requested because each might have exceeded the rest of ``max_usd``."""
+    """Candidates not requested because each might have exceeded the rest of ``max_usd`` or of a daily ceiling."""
     cancelled: int
     """Requests cancelled in flight because the others settled the pass."""
     error: str | None
@@ -614,7 +615,7 @@ class TriageResult:
     is_stored: bool = False
     """True if the record goes to the store."""
     suspended: str | None = None
-    """Reason why the policy's guarantee is suspended. Default: it is in force, or does not exist."""
+    """Reason why the policy's guarantee is suspended. Default: not suspended."""
 
     @property
     def outcome(self) -> Outcome:
@@ -649,7 +650,8 @@ class TriageResult:
 
     @property
     def generators(self) -> list[GeneratorUse]:
-        """Use of every configured generator, in order. Candidates of an interrupted pass count as failed."""
+        """Counts of every generator that was asked or could not be afforded. Candidates of an interrupted pass count as
+        failed."""
         activity = self.activity
         sent, over_budget, cancelled = (
             Counter(request.generator for request in requests)
@@ -807,7 +809,7 @@ class TriageService:
                 if not isinstance(error, RaydebmError):
                     log.exception("request %s failed", context.request_id)
                     failure = internal_error(context.request_id)
-                # It would pay again if resent.
+                # Resending it would cost as much again.
                 raise ServiceError(str(failure), failure.status, failure.code, failure.param, retry=False) from error
             told = result.facts
             names = ("decision", "num_passes", "energy", "sigma", "penalty", "cost_usd", "policy")
@@ -903,14 +905,14 @@ class TriageService:
 
 
 def _check_decidable(outcome: Outcome, activity: Activity) -> None:
-    """Raise a ServiceError if nothing was written, came in time, or could be judged: an abstention would say that
+    """Raise ServiceError if no text was written, came in time, or could be judged: an abstention would say that the
     answers cannot be trusted."""
     num_late = sum(is_late(scored.candidate) for scored in outcome.pool)
     written = [scored for scored in outcome.pool if scored.candidate.text is not None]
     if not written and num_late:
         raise ServiceError(f"no candidate was ready within the deadline: {outcome.reason}", 504, "deadline_exceeded")
     if not written:
-        # For example, all tokens were spent on thinking: billed, and the same seeds mostly end the same way.
+        # Tokens spent on thinking alone, for example, are billed, and the same seeds would mostly end the same way.
         is_paid = any(candidate.cost_usd or candidate.completion_tokens for candidate in activity.received)
         raise ServiceError(f"no generator answered: {outcome.reason}", 503, "generation_failed", retry=not is_paid)
     if outcome.decision is Decision.ABSTAIN and 2 * num_late >= len(outcome.pool):

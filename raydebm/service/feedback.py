@@ -6,15 +6,15 @@ candidates. Otherwise the verdict labels the candidates with the selected answer
 
 ``recertified`` makes every decision again under the policy, from its stored candidates:
 
-- An answer that the policy would accept without a label counts as wrong, and so does one from a pass that was not
-  sampled: the guarantee then holds whatever their labels are.
-- Reports on abstentions are rarer or more frequent than reports on answers. So they do not count, and no threshold is
-  tested that would answer one of the stored abstentions after any of its passes (``Walk.floor``). It depends on
-  confidences alone, so the test is valid.
+- An answer that the policy would accept counts as wrong if it has no label or comes from a pass that was not sampled:
+  the guarantee then holds whatever its label would be.
+- Abstentions are reported more or less often than answers. So reports on them do not count, and no threshold is tested
+  that would answer one of the stored abstentions after any of its passes (``Walk.floor``). This lowest threshold
+  depends on confidences alone, so the test is valid.
 - Several decisions on one problem are not independent, so only the newest counts.
 
-The guarantee holds for decisions like the reported ones. The reports cannot show whether these represent all answers;
-reports on a random share ensure it.
+The guarantee holds for decisions like the reported ones. The reports cannot show whether these represent all
+decisions; they do if a random share is reported.
 
 Independent of: Ray, torch, HTTP.
 """
@@ -215,7 +215,7 @@ class OutcomeSample:
 
     @property
     def source(self) -> dict[str, Any]:
-        """Origin of a guarantee's problems, for its ``outcomes``."""
+        """Origin of the decisions behind a guarantee, for its ``outcomes``."""
         first, last = self.times
         return {
             "decisions": len(self.decisions),
@@ -305,7 +305,7 @@ def recertified(sample: OutcomeSample, policy: Policy, config: DecisionConfig) -
 
 
 def _reported_fields(sample: OutcomeSample, policy: Policy) -> FieldFit | None:
-    """Confidence and verdict of the fields of the selected answers, of the decisions whose reports settle every field.
+    """Confidences and verdicts of the selected answers' fields, for decisions whose reports settle every field.
 
     Users report the fields that they found wrong, so a decision with an unsettled field says nothing about its others.
     """
@@ -368,11 +368,11 @@ CONTRADICTION = "outcomes of several decisions contradict each other about this 
 
 @dataclass(slots=True)
 class ImportedTables:
-    """Tables of a run, by id, that grow by decision."""
+    """Rows of a run's tables by id, to which decisions are added."""
 
     problems: dict[str, Problem] = field(default_factory=dict)
     golds: dict[str, Gold] = field(default_factory=dict)
-    """Correct answers of problems, whose candidates are then all labelled."""
+    """Gold by problem id. The task's judge labels all candidates of these problems."""
     candidates: dict[str, Candidate] = field(default_factory=dict)
     reports: dict[str, ConstraintReport] = field(default_factory=dict)
     labels: dict[str, Label] = field(default_factory=dict)

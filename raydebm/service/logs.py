@@ -40,15 +40,15 @@ def redact(text: str) -> str:
 
 
 class JsonLines(logging.Formatter):
-    """Format a line as ``{"time", "level", "logger", "message", "request_id", "trace_id", ...facts, "error"}``; the
-    trace only with tracing on."""
+    """Format a line as ``{"time", "level", "logger", "message", "request_id", "trace_id", ...facts, "error"}``.
+    ``trace_id`` needs tracing, ``error`` an exception."""
 
     def __init__(self, request_id: Callable[[], str]) -> None:
         super().__init__()
         self._request_id = request_id
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Format a record as a line of JSON."""
         facts = getattr(record, "facts", {})
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",

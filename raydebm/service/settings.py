@@ -39,8 +39,8 @@ MAX_DEPTH = 64
 
 
 def writable(value: Any) -> Any:
-    """Refuse values that cannot be serialised again: lone surrogates, which JSON can spell and neither UTF-8 nor a
-    tokenizer can hold, NaN, infinities, and excessive nesting."""
+    """Refuse values that cannot be serialised again: NaN, infinities, excessive nesting, and lone surrogates, which
+    JSON can escape but neither UTF-8 nor a tokenizer can represent."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -140,7 +140,7 @@ class ChatOverrides(Overrides):
 
 REQUEST_TIMEOUT_S = 300.0
 ANSWER_S = 60.0
-"""Extra time for queueing, added to the longest deadline. A deadline starts only after Serve's queue."""
+"""Extra time for queueing, added to the longest deadline. A deadline starts when a request leaves Serve's queue."""
 
 
 def request_timeout_s(max_deadline_s: float | None) -> float:
@@ -149,7 +149,7 @@ def request_timeout_s(max_deadline_s: float | None) -> float:
 
 
 class LimitArgs(BaseModel):
-    """Limits of one ingress replica. With several replicas, each has these limits for itself."""
+    """Limits of each ingress replica. The limits per day hold for all replicas that share ``ledger_file``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -171,7 +171,7 @@ class LimitArgs(BaseModel):
 
 
 class RunArgs(BaseModel):
-    """Run that the service uses."""
+    """A run to serve."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -216,7 +216,7 @@ class AppArgs(RunArgs):
 
 
 def parse_args(given: Mapping[str, Any], *, where: str = "the application's args") -> AppArgs:
-    """Raise ConfigError for unknown keys and wrong values, all in one message."""
+    """Parse the application's arguments. Raises ConfigError with all unknown keys and wrong values in one message."""
     try:
         return AppArgs.model_validate(given)
     except ValidationError as error:
@@ -234,7 +234,7 @@ class RunSource:
     run_dir: str
     """A local path that every replica's node can read, or a filesystem URL."""
     recipe: str
-    """Content id of the recipe, which detects a rewritten one."""
+    """Content id of the recipe, to detect a rewritten one."""
     generators: tuple[str, ...]
 
     def configs(self) -> tuple[GeneratorConfig, ...]:
@@ -430,7 +430,7 @@ def _check_prices(recipe: Recipe, generators: Sequence[str], max_usd: float | No
 
 
 def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str], run: RunDir) -> None:
-    """Raise ConfigError for ceilings that cannot be kept."""
+    """Raise ConfigError for ceilings that cannot be enforced."""
     for where, max_usd in (
         ("limits.request", limits.request.usd),
         ("limits.per_day", limits.per_day.usd),

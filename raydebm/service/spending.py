@@ -27,7 +27,7 @@ from raydebm.records import Candidate, FailureKind, GenerationRequest
 NANO = 1_000_000_000
 MAX_USD = 1e8
 BUSY_S = 30.0
-"""Longest wait for another process's transaction, which takes milliseconds."""
+"""Longest wait for another process's transaction; a transaction takes milliseconds."""
 SERVICE = "service"
 """Account of the whole service."""
 WorstCost = Callable[[GenerationRequest], float]
@@ -232,14 +232,14 @@ def limit_order(requests: Sequence[GenerationRequest]) -> list[int]:
 
 
 def spent(requests: Iterable[GenerationRequest], candidates: Iterable[Candidate], worst: WorstCost) -> Amount:
-    """Upper bound on the use of requests: each candidate's stated cost, or its worst. Requests that were never sent use
-    nothing."""
+    """Upper bound on the use of requests: the cost that each candidate states, else the worst cost of its request.
+    Requests that were never sent use nothing."""
     stated = {candidate.candidate_id: candidate for candidate in candidates}
     total = Amount()
     for request in requests:
         candidate = stated.get(request.candidate_id)
         cost = None if candidate is None else candidate.cost_usd
-        # No try of such a request left this process; one that did states its possible cost.
+        # Such a request never left this process. One that did states its possible cost.
         unsent = candidate is not None and candidate.failure in (FailureKind.NOT_SENT, FailureKind.BUDGET)
         if cost is not None or not unsent:
             total += Amount.of(worst(request) if cost is None else cost)
@@ -247,7 +247,7 @@ def spent(requests: Iterable[GenerationRequest], candidates: Iterable[Candidate]
 
 
 def no_prices(configs: Iterable[GeneratorConfig]) -> str | None:
-    """Error of a limit on money with these generators, or None. Endpoints without prices have unbounded costs."""
+    """Error for a limit on money if one of the generators has no prices, so that its costs are unbounded; else None."""
     names = [
         config.name
         for config in configs
@@ -315,7 +315,7 @@ class Account:
         return replace(plan, requests=within, over_budget=[*plan.over_budget, *over]), hold
 
     async def reserve(self, wanted: Sequence[Amount]) -> Hold:
-        """See ``Ledger.reserve``. The hold of a caller that is cancelled meanwhile is returned."""
+        """See ``Ledger.reserve``. If the caller is cancelled meanwhile, the hold is released."""
         work = asyncio.ensure_future(asyncio.to_thread(self.ledger.reserve, self.ceilings, list(wanted)))
         try:
             return await asyncio.shield(work)

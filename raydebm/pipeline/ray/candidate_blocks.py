@@ -35,7 +35,7 @@ from raydebm.run.tables import CANDIDATES, REQUESTS
 
 HTTP_TASK_ROWS = 256
 """Maximum number of requests per process for one task. They return together, so all should be in flight at once. A new
-actor takes longer to start than many endpoints to answer."""
+actor takes longer to start than many endpoints take to answer."""
 _HTTP_BLOCK_ROWS = 64
 _HTTP_CPUS = 0.25
 _LOCAL_CPUS = 1.0

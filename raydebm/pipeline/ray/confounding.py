@@ -64,7 +64,7 @@ def repaired_heads(
 
     Args:
         texts: training texts by split, ``train`` and ``validation``.
-        changes: of ``RepairSettings``.
+        changes: changed fields of ``RepairSettings``.
 
     Returns:
         The report, and the repaired scorer's energies of candidates with stored features.

@@ -59,7 +59,7 @@ def generate(
     Ray must be initialised. Answers in the journal are reused.
 
     Args:
-        requests: different requests.
+        requests: requests without repetitions.
         problems: problems for joining recorded pools by the source's own ids.
         account: the journal, and the run with the limit. Default: ``<run>/<stage>/journal/``.
 

@@ -50,7 +50,7 @@ def share_of(config: RayConfig, nodes: Sequence[Mapping[str, float]]) -> WorkerS
 
 
 def gpu_share(config: RayConfig) -> float:
-    """The fraction of its GPU's memory for a training worker."""
+    """Fraction of its GPU's memory that a training worker may use."""
     return config.gpus_per_adapter or DEFAULT_GPU_SHARE
 
 
@@ -118,7 +118,7 @@ def graph_gib(share: WorkerShare, nodes: Sequence[Mapping[str, float]], *, num_w
     """Memory for the activations of one CPU worker's training step, in GiB; None on GPUs (see ``gpu_share``).
 
     A quarter of the smallest node's memory, divided by its number of workers. On 24 GiB, five workers with 2 GiB of
-    activations each took 4 GiB each in all, and Ray killed them one after the other.
+    activations each took 4 GiB each in total, and Ray killed them one after the other.
     """
     memory = [(node["memory"], _on_node(share, node)) for node in nodes if "memory" in node and _on_node(share, node)]
     if share.gpus > 0 or not memory:

@@ -5,9 +5,10 @@ In:   problems, candidates, a checkpoint.
 Out:  ``<run>/<stage>/energies.parquet``, one row per candidate, in their order. A candidate without text or with a NaN
       energy is a row with ``error``.
 
-Candidates are read in windows of whole problems, which bounds memory: of a candidate only its energies stay. Equal
-texts of a problem in a window are scored once. Texts are sorted by length within a window, longest first, so that
-batches need little padding and no long batch is last; for a decoder that reads a problem once, problem by problem.
+Candidates are read in windows of whole problems, which bounds memory: only the energies of a candidate are kept.
+Equal texts of a problem in a window are scored once. Texts are sorted by length within a window, longest first, so that
+batches need little padding and no long batch is last. For a decoder that reads a problem once, they are then grouped by
+problem.
 """
 
 import contextlib
@@ -77,7 +78,7 @@ class ScoringInput:
     problems: Mapping[str, Problem]
     """Problems by problem id."""
     candidates: Many[Candidate]
-    """Candidates, those of a problem one after the other; else equal texts of a problem may be scored twice."""
+    """Candidates, grouped by problem; otherwise equal texts of a problem may be scored twice."""
     members: Mapping[str, Sequence[bool]] = field(default_factory=dict)
     """By problem id, True for each adapter that scores its candidates; the other energies are null. Default: all."""
     known: KnownEnergies | None = None
@@ -161,8 +162,8 @@ def score(
 
 
 def _distinct_texts(given: ScoringInput, reasoning: Reasoning, take: Callable[[pa.Table], None]) -> Iterator[list[Row]]:
-    """Distinct texts of the candidates, window by window, as columns of ``_INPUT``: by set of adapters, those with few
-    adapters last, longest first within each set.
+    """Distinct texts of the candidates, window by window, as rows of ``_INPUT``: by set of adapters, those of all
+    adapters first, and longest first within each set.
 
     Args:
         take: called with the rows of candidates that need no scoring.
@@ -213,7 +214,7 @@ class _Source:
     weights: Any
     """Reference to the backbone's weights."""
     shares_prefixes: bool
-    """Whether a problem is read once for the candidates of a batch."""
+    """True if a problem is read once for the candidates of a batch."""
     dtype: str
     rank_correlation: float | None
     """Rank correlation of bfloat16's mean energies with float32's. None if bfloat16 is not faster here."""

@@ -1,9 +1,9 @@
 """Ray for one run: attach to a given cluster, or start a lean one on this machine.
 
-Own cluster: at least 8 logical CPUs on any machine (two hang Ray Data), no dashboard, quiet logs; ends with the
-session. Given cluster (``RAY_ADDRESS``, which ``ray job submit`` sets): checked first, because
-without an answer ``ray.init`` ends the process after two minutes. If this process has already initialised Ray, it is
-used and left running.
+Own cluster: at least 8 logical CPUs on any machine (Ray Data hangs with two), no dashboard, quiet logs; ends with the
+session. Given cluster (``RAY_ADDRESS``, which ``ray job submit`` sets): checked first, because ``ray.init`` ends the
+process after two minutes without an answer. If this process has already initialised Ray, that Ray is used and left
+running.
 
 Authentication is explicit: an own cluster gets its own token unless ``RAY_AUTH_MODE`` is set; for a given cluster the
 caller's ``RAY_AUTH_MODE`` counts.
@@ -86,7 +86,7 @@ def ray_session() -> Iterator[Path | None]:
 
 
 def is_own_cluster() -> bool:
-    """Whether this process started its cluster, so that nothing of the cluster outlives the process."""
+    """True if this process started its cluster, so that nothing of the cluster outlives the process."""
     return _own_clusters > 0
 
 
@@ -153,7 +153,7 @@ def start_here(*, remedy: str, attempts: int = 2, **options: Any) -> Path:
     try:
         context: Any = ray.init(address="local", include_dashboard=False, **options)
         return Path(context.address_info["session_dir"])
-    except Exception as error:  # a plain one, where the node is not up in time
+    except Exception as error:  # Ray raises a plain Exception if the node is not up in time
         ray.shutdown()
         if attempts > 1:
             return start_here(remedy=remedy, attempts=attempts - 1, **options)

@@ -57,7 +57,7 @@ class SlotContext:
     is_own_cluster: bool
 
     def is_complete(self, job: TrainingJob) -> bool:
-        """Whether the adapter on disk was trained with the job's data, settings and backbone weights."""
+        """True if the adapter on disk was trained with the job's data, settings and backbone weights."""
         return job.is_complete(get_or_raise(self.backbone.fingerprint))
 
 

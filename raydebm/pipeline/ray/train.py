@@ -113,7 +113,7 @@ def _read_backbone(recipe: Recipe) -> SharedBackbone:
 
 
 def _plan(recipe: Recipe, adapter: AdapterConfig, data: str) -> str:
-    """Fingerprint of the adapter's training inputs, without those of other members."""
+    """Fingerprint of the adapter's training inputs, without those of other adapters."""
     return content_id(
         __version__,
         data,
@@ -126,7 +126,7 @@ def _plan(recipe: Recipe, adapter: AdapterConfig, data: str) -> str:
 
 
 def _is_complete(job: TrainingJob, backbone: SharedBackbone) -> bool:
-    """Whether the adapter on disk has the same data, settings and weights; logs a difference."""
+    """True if the adapter on disk has the same data, settings and weights; logs a difference."""
     done = job.finished()
     if done is None:
         return False

@@ -1,8 +1,7 @@
 """Cluster side of the training: reading the backbone, each slot's worker, and the assembly of the ensemble.
 
 A slot's worker maps the shared weights and trains its adapters in turn, each on its own bag of problems. Every epoch
-is reported to Ray Train with a checkpoint, from which another worker can resume;
-complete adapters are kept.
+is reported to Ray Train with a checkpoint, from which another worker can resume; complete adapters are kept.
 """
 
 import json
@@ -86,7 +85,7 @@ class Refusal:
     adapter: str
     reason: str
     refuses_all: bool = False
-    """Whether the slot's other adapters would fail for the same reason, such as a full disk."""
+    """True if the slot's other adapters would fail for the same reason, such as a full disk."""
 
 
 def train_loop(config: Mapping[str, Any]) -> Refusal | None:
@@ -209,7 +208,7 @@ def _store(job: TrainingJob, epoch: Any) -> None:
     job.record_epoch(metrics["epoch"], {"metrics": metrics, "is_last": epoch.is_last, "pid": os.getpid()})
     checkpoint = ray.train.Checkpoint.from_directory(str(epoch.checkpoint))
     ray.train.report(metrics | {"adapter": job.adapter.name}, checkpoint=checkpoint)
-    stored = ray.train.get_checkpoint()  # where Ray Train put it, which is certain only now
+    stored = ray.train.get_checkpoint()  # its address, which Ray Train has chosen only now
     if stored is not None:
         job.record_checkpoint(metrics["epoch"], stored.path)
 

@@ -25,7 +25,7 @@ class Calibrated:
 
     @property
     def is_certified(self) -> bool:
-        """Whether every guarantee of the policy is certified, and it has at least one."""
+        """True if the policy has a guarantee, and each of its guarantees is certified."""
         stated = [each for each in (self.policy.guarantee, self.policy.field_guarantee) if each is not None]
         return bool(stated) and all(each["certified"] for each in stated)
 
@@ -63,7 +63,7 @@ def calibrate_run(context: StageContext) -> Calibrated:
 
 
 def keep_guarantees(context: StageContext, reason: str) -> None:
-    """Refuse to replace a policy by one without a guarantee for which it is certified.
+    """Refuse to replace a policy that has a certified guarantee by one without it.
 
     Args:
         reason: reason why the stage is made again.
@@ -74,7 +74,7 @@ def keep_guarantees(context: StageContext, reason: str) -> None:
     run = context.run
     if not run.exists("calibration", "policy.json"):
         return
-    # Read as JSON: a policy that this version cannot read is to be calibrated again too.
+    # Read as JSON, so that a policy that this version cannot read can be calibrated again too.
     policy, asked = run.needed_object("calibration", "policy.json"), context.recipe.decision
     for guarantee, wanted, key in (
         (policy.get("guarantee"), asked.max_error, "max_error"),

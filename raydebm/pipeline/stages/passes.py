@@ -72,7 +72,7 @@ def _replayed(
 
 
 def requests_of(context: StageContext) -> RequestsOf:
-    """Function that makes the requests of a later pass; GenerationError if a pool has no reply to the feedback."""
+    """Function for the requests of a later pass. It raises GenerationError if a pool has no reply to the feedback."""
     config, pool = context.passes.regenerator, context.recorded_replies
     if pool is None or not isinstance(config, RecordedGenerator):
         return context.passes.later

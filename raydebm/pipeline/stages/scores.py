@@ -1,7 +1,7 @@
 """Scores of a recipe's baselines (reward models, judges, EORM ...): the stage ``scores`` makes those of the baselines
 that are evidence, and the stage ``baselines`` those of the others.
 
-In:   a labelled run's candidates; for those that learn from pairs also the training pairs.
+In:   a labelled run's candidates, and its training pairs for baselines that learn from them.
 Out:  ``<run>/scores/<name>.parquet``, and ``<name>.state.json`` with what each was made from, so that a stage makes
       only the ones that are missing or stale.
 """
@@ -41,13 +41,13 @@ def make_baselines(context: StageContext) -> Facts:
 
 
 def score_baselines(context: StageContext, baselines: Sequence[BaselineConfig]) -> Facts:
-    """Score the validation and test candidates with each of these baselines that has no current scores; also training
-    candidates, if the posterior learns from them.
+    """Score the validation and test candidates, and the training candidates if the posterior learns from them, with
+    each of these baselines that has no current scores.
 
     Changed candidates or pairs make scores stale. Judges use the payer's journals and budget.
 
     Returns:
-        The numbers of scores and of answers without one; nothing without baselines.
+        Number of scores, and of answers without a score; empty without baselines.
 
     Raises:
         MissingKeyError: a judge's key is not in the environment; nothing was scored.
@@ -121,7 +121,7 @@ def check_judges(recipe: Recipe, run: RunDir, *, basis: str | None) -> None:
     """Check the judges' keys before anything is paid for.
 
     Args:
-        basis: an id of candidates and pairs. None while candidates are still to be sampled, so that every judge counts.
+        basis: an id of candidates and pairs. None if candidates have yet to be sampled: every judge then has work.
 
     Raises:
         MissingKeyError: the key of a judge with work to do is not in the environment.
@@ -160,7 +160,7 @@ def _state(recipe: Recipe, run: RunDir, baseline: BaselineConfig, basis: str | N
 
 
 def _learns(recipe: Recipe, run: RunDir, baseline: BaselineConfig) -> bool:
-    """Whether training candidates are scored too, for the posterior."""
+    """True if training candidates are scored too, for the posterior."""
     return baseline.name in evidence_names(recipe) and run.learns_out_of_bag(recipe)
 
 

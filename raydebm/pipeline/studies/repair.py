@@ -34,12 +34,12 @@ def repair_run(
     """Refit the heads on group-balanced data (DFR), and write ``<run>/repair/scorer`` and a report on both scorers.
 
     ``<run>/repair`` becomes a run directory with the energies of the repaired scorer, computed from stored features
-    where there are any. Later stages are not run. Its posterior learns from validation problems alone, because the
-    heads saw all training problems.
+    where there are any. Later stages are not run. The posterior of that run learns from validation problems alone,
+    because the heads saw all training problems.
 
     Args:
         on_step: called with a line before each step that takes long.
-        changes: of ``RepairSettings``.
+        changes: changed fields of ``RepairSettings``.
 
     Raises:
         PoolError: too few generators have answers of both labels.
@@ -83,7 +83,7 @@ def complete_scorer_run(pipeline: Pipeline, recipe: Recipe) -> Pipeline:
         pipeline.run.copy_scores(changed.run)
     for stage in ("energies", "calibration", "passes", "evaluation"):  # of an earlier scorer
         changed.run.remove(stage)
-    # The paid answers of journals stay.
+    # The journals stay, because their answers were paid for.
     for stage in (*later_passes(changed, VALIDATION), *later_passes(changed, TEST)):
         changed.run.reopen(stage)
     changed.run.write_recipe(changed.recipe)
@@ -128,5 +128,5 @@ def _finished_repair(pipeline: StageContext) -> dict[str, Any] | None:
 
 
 def _repair_marker(pipeline: StageContext) -> dict[str, Any]:
-    """Contents of the marker: the repaired scorer."""
+    """Contents of the marker: the run and the scorer that are repaired."""
     return {"repair_of": pipeline.run.root, "scorer": pipeline.basis("scorer")}

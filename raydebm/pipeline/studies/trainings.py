@@ -42,7 +42,7 @@ def train_several(
         shared: run whose problems, candidates and labels all trainings use. The summary is written there.
         seeds: at least two seeds, or with folds at least one.
         folds: number of folds. Default: the recipe's own test problems.
-        retry_failed: whether to repeat requests that failed in an earlier run.
+        retry_failed: also repeat requests that failed in an earlier run. Default: keep the failures.
 
     Returns:
         The summary and the address of its report.

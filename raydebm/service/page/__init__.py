@@ -1,7 +1,7 @@
-"""The web pages (asking, and stored decisions) and their static files: plain HTML, CSS and ES modules.
+"""The web pages (to ask, and to read stored decisions) and their static files: plain HTML, CSS and ES modules.
 
-They need no key, are the same for every client and reveal nothing about an installation; their data routes ask for a
-key if the service does.
+They need no key, are the same for every client and reveal nothing about an installation. The routes of their data need
+a key if the service has keys.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -55,10 +55,9 @@ T = TypeVar("T")
 def build(args: dict[str, Any]) -> serve.Application:
     """Build the application for Serve, which calls this in a task of its controller.
 
-    For any other exception Serve prints the traceback three times, and ``serve run FILE`` hangs.
-
     Raises:
-        RayServeException: the arguments or a run directory are wrong. ``serve run`` of the file has been ended.
+        RayServeException: the arguments or a run directory are wrong. ``serve run`` of the file has been ended. With
+            any other exception Serve would print the traceback three times, and ``serve run FILE`` would hang.
     """
     try:
         return application_of(parse_args(args))
@@ -76,14 +75,14 @@ def end_serve_run(args: Mapping[str, Any], message: str, *, import_path: str) ->
     SIGHUP (``nohup``) is killed. Commands with other arguments of the application go on.
     """
     if not ray.is_initialized():
-        return  # no task of Serve's controller
+        return  # not in a task of Serve's controller
     untyped: Any = ray
     here = untyped.util.get_node_ip_address()
     for job in untyped._private.state.jobs():
         process = Path("/proc") / str(job["DriverPid"])
         if job["IsDead"] or job["DriverIPAddress"] != here:
             continue
-        with suppress(OSError, ValueError, yaml.YAMLError):  # it has ended, is another user's, or runs no such file
+        with suppress(OSError, ValueError, yaml.YAMLError):  # it has ended or is another user's, or a file is not YAML
             if not _waits_for(process, import_path, args):
                 continue
             with suppress(OSError), (process / "fd" / "2").open("a") as stderr:
@@ -119,11 +118,11 @@ def application_of(args: AppArgs) -> serve.Application:
     evidence = bundle.recipe.evidence
     # The type of the run's energies, on which its policy was fitted; with another checkpoint, what the device prefers.
     scoring_type = "auto" if args.checkpoint is not None else RunDir(args.run_dir).scoring_type("auto")
-    # With a user_config, even an empty one, Serve calls the ingress's ``reconfigure`` at its start.
+    # The ingress mostly waits, and its health checks queue behind its work. With a user_config, even an empty one,
+    # Serve calls its ``reconfigure`` at the start.
     ingress = _deployment(TriageIngress, max_ongoing_requests=512).options(user_config={})
     application: serve.Application = ingress.bind(
         bundle,
-        # The ingress mostly waits, and its health checks queue behind its work.
         _deployment(GeneratorDeployment, max_ongoing_requests=256).bind(
             bundle.generator_configs(), args.run_dir, bundle.source
         ),
@@ -135,7 +134,7 @@ def application_of(args: AppArgs) -> serve.Application:
 
 
 def _deployment(kind: type, *, max_ongoing_requests: int = 64) -> Any:
-    """A deployment named after its class. A tenth of a CPU each fits the whole graph on one core."""
+    """A deployment named after its class. It takes a tenth of a CPU, so that the whole graph fits on one core."""
     return serve.deployment(
         name=kind.__name__,
         max_ongoing_requests=max_ongoing_requests,
@@ -262,7 +261,8 @@ def _finish(stop: KeyboardInterrupt, args: AppArgs, name: str) -> None:
 
 
 def _connect() -> None:
-    """With fewer logical CPUs than the graph and Serve's own actors need, Serve hangs silently; so use at least 4."""
+    """Connect to RAY_ADDRESS, else start Ray here. With fewer logical CPUs than the graph and Serve's own actors need,
+    Serve hangs silently, so Ray gets at least 4."""
     if os.environ.get("RAY_ADDRESS"):
         try:
             ray.init()

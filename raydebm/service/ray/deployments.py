@@ -47,7 +47,7 @@ Trace = Mapping[str, str] | None
 """Headers of the caller's span (``tracing.outgoing``). None or empty without tracing."""
 LINGER_S = 0.003
 """Seconds to collect candidates into one message. A message between two actors costs milliseconds of CPU time, and each
-leads to one to the checks and one to the scorer."""
+one causes one more to the checks and one to the scorer."""
 ENSEMBLE_IDLE_S = 600.0
 """Seconds until an unused ensemble may be unloaded. Longer than any request runs."""
 GENERATORS_IDLE_S = 3600.0
@@ -57,13 +57,13 @@ GENERATORS_IDLE_S = 3600.0
 def prepare_replica(component: str) -> None:
     """Set up logs and traces, and remove the clients' API keys from the environment of a replica and its children."""
     os.environ.pop(CLIENT_KEYS, None)
-    configure_logs(lambda: str(_get_serve_request_context().request_id))  # Serve passes it on with every call
+    configure_logs(lambda: str(_get_serve_request_context().request_id))  # Serve passes the id on with every call
     tracing.start_tracing(component)
 
 
 class OnDemand(Generic[Key, Value]):
-    """Cache of loaded values by key, for one event loop: usually one run's, several during an exchange or with further
-    runs."""
+    """Cache of loaded values by key, for one event loop. It usually has one value, and several during an exchange or
+    with further runs."""
 
     def __init__(
         self,
@@ -73,8 +73,8 @@ class OnDemand(Generic[Key, Value]):
         drop: Callable[[Value], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``load`` is called in a thread, one call at a time. After ``idle_s`` seconds, longer than any use, an
-        unused value may be dropped; ``drop`` cleans up after it."""
+        """``load`` is called in a thread, one call at a time. A value may be dropped, and ``drop`` called to clean up,
+        once it was unused for ``idle_s`` seconds, which must be longer than any use."""
         self._load, self._idle_s, self._drop, self._clock = load, idle_s, drop, clock
         self.loaded: dict[Key, Value] = {}
         """Loaded values, the most recently used last."""
@@ -140,8 +140,9 @@ class GeneratorDeployment:
         may_repeat: bool = True,
         source: RunSource | None = None,
     ) -> AsyncIterator[list[Candidate]]:
-        """Stream one candidate per request in order of arrival, in batches that collect for up to ``LINGER_S``; of a
-        generator that fails, with ``error``. ``may_repeat`` permits to resend a request that may already be billed."""
+        """Stream one candidate per request in order of arrival, in batches collected for up to ``LINGER_S``. Those of a
+        generator that fails have ``error``. If ``may_repeat`` is true, a request that may already be billed can be
+        sent again."""
         generators = await self.generators(source)
         arrivals: asyncio.Queue[Candidate] = asyncio.Queue()
         by_name: defaultdict[str, list[GenerationRequest]] = defaultdict(list)
@@ -295,8 +296,8 @@ class ScorerDeployment:
             return await self._queue.submit([(ensemble, text) for text in texts])
 
     def score_parts(self, parts: Sequence[Sequence[Work]]) -> list[list[Energies | None]]:
-        """Score one batch of parts of several calls: one pass per ensemble. There are two only during an exchange of
-        adapters."""
+        """Score one batch of parts of several calls: one pass per ensemble. There are several only with
+        further runs, or during an exchange of adapters."""
         self._num_batches += 1
         by_place: dict[int, list[Energies | None]] = {}
         for ensemble in dict.fromkeys(part[0][0] for part in parts):
@@ -383,7 +384,7 @@ class _Call(Generic[W, R]):
 
 
 class SliceQueue(Generic[W, R]):
-    """Runs the work of concurrent calls, one slice at a time."""
+    """Run the work of concurrent calls, one slice at a time."""
 
     def __init__(
         self,
@@ -392,7 +393,7 @@ class SliceQueue(Generic[W, R]):
         size: Callable[[W], int],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """``run`` scores one slice in a thread: items per call to results per call, in order."""
+        """``run`` is called in a thread with a slice, as items per call, and returns results per call, in order."""
         self._run, self._size, self._clock = run, size, clock
         self.slice_s, self.max_texts = SLICE_S, MAX_TEXTS
         self._chars = float(FIRST_CHARS)
@@ -421,7 +422,7 @@ class SliceQueue(Generic[W, R]):
             began = self._clock()
             try:
                 results = await asyncio.to_thread(self._run, list(taken.values()))
-            except Exception as error:  # noqa: BLE001 - whatever broke, it broke for these calls, and they raise it
+            except Exception as error:  # noqa: BLE001 - the calls in this slice raise the error
                 for call in taken:
                     if not call.done.done():
                         call.done.set_exception(error)

@@ -1,6 +1,6 @@
 """The service's backend on Ray Serve: deployment handles, and retries after the death of a replica.
 
-When a replica dies, Serve routes new calls elsewhere but loses the replica's own. Every call here can be repeated:
+When a replica dies, Serve routes new calls elsewhere but loses the running ones. Every call here can be repeated:
 generation is content-addressed, scoring and checking are pure.
 """
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 Handle: TypeAlias = "DeploymentHandle[Any]"
 NUM_TRIES = 6
 FIRST_PAUSE_S = 0.05
-"""Pauses double: 0.05 to 0.8 s, 1.6 s in all, without the wait for a replacement, during which Serve queues the
+"""First pause between two tries; each further one is twice as long. While a dead replica is replaced, Serve queues the
 call."""
 STATUS_TIMEOUT_S = 5.0
 BUSY_S = 30.0
@@ -78,7 +78,7 @@ class HandleBackend:
         baselines: "DeploymentHandle[Any] | None" = None,
         run: Bundle | None = None,
     ) -> None:
-        """``run`` has the generators, checks and adapters. Default: those of the replicas' start, and tasks by name."""
+        """``run`` has the generators, checks and adapters. Default: those of the replicas' start; tasks by name."""
         self._generator, self._scorer, self._constraint = generator, scorer, constraint
         self._baselines, self._run = baselines, run
         self._worked_at: dict[str, float] = {}
@@ -99,7 +99,7 @@ class HandleBackend:
 
     async def _load(self, handle: Handle, part: str, what: CheckpointRef | RunSource) -> None:
         await with_retries(lambda: self._call(handle.load, what), what=part)
-        # Other replicas would load it at the first request that needs it, which would then wait.
+        # The other replicas would otherwise load it during the first request that needs it.
         everywhere = handle.broadcast("load", what)
         for answer in await everywhere.results_async(timeout_s=LOAD_TIMEOUT_S, return_exceptions=True):
             # The successor of a replica that died meanwhile loads on demand.

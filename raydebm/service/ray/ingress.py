@@ -72,8 +72,8 @@ def check_same_evidence(running: Bundle, wanted: Bundle) -> None:
 
 
 class Exchangeable:
-    """An ASGI application that can be replaced while requests run. Serve reads its ``routes``, whose patterns label its
-    metrics, and ``router``."""
+    """An ASGI application that can be replaced while requests run. Serve reads its ``router`` and its ``routes``, whose
+    patterns label Serve's metrics."""
 
     def __init__(self, app: FastAPI) -> None:
         self.app = app
@@ -87,7 +87,7 @@ class Exchangeable:
 
 @serve.ingress()
 class TriageIngress:
-    """Run the triage loop. Has no model and no provider key, so many replicas are cheap."""
+    """Run the triage loop. Each replica is cheap, because it has neither a model nor a provider key."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class TriageIngress:
                 await self._change()
         elif wanted != before:  # Serve also calls when a replica's rank changes
             if self._reloading is not None:
-                self._reloading.cancel()  # the newer one counts
+                self._reloading.cancel()  # only the newest configuration counts
             self._reloading = asyncio.create_task(self._try_change())
 
     async def _try_change(self) -> None:
@@ -157,7 +157,7 @@ class TriageIngress:
             log.info("changed", extra={"facts": {"versions": dict(self._service.bundle.versions)}})
 
     async def _change(self) -> None:
-        """Read, check and load what is wanted, then exchange it at once. One change at a time."""
+        """Read, check and load the newest configuration, then switch to it at once. One change at a time."""
         async with self._changing:
             running, args = self._service.bundle, changed_args(self._args, self._wanted or {})
             bundle = await asyncio.to_thread(load_gateway, args)

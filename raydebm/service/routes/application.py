@@ -26,8 +26,8 @@ def create_app(
     intake: Intake | None = None,
     ledger: Ledger | None = None,
 ) -> FastAPI:
-    """The ASGI application over one service. The counter of open requests is shared with the previous application; the
-    ledger of daily spending is by default one on the bundle's file."""
+    """The ASGI application over one service. ``intake`` is shared with the previous application. Default of
+    ``ledger``: one on the bundle's file."""
     app = FastAPI(
         title="raydebm",
         version=__version__,
@@ -36,9 +36,9 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         responses=ERRORS,
-        # A page of another site can make a browser send a body without this type, but not one with it.
+        # Another site's page can make a browser send a body without the type of JSON, but not one with it.
         strict_content_type=True,
-        # FastAPI's own telemetry would send query strings and messages of exceptions (see ``Guard``).
+        # FastAPI's own instrumentation would send query strings and exception messages (see ``Guard``).
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     bundle, claims = service.bundle, service.claims or claim_monitor(service.bundle, service.meter)

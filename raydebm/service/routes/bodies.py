@@ -33,7 +33,7 @@ from raydebm.service.spending import CeilingStatus
 from raydebm.service.store.record import DecisionFacts, DecisionRecord
 
 _OF_ENERGIES = ("mu", "sigma", "members", "num_tokens", "num_truncated")
-"""Fields of a body from energies; null without any."""
+"""Fields of a candidate's body that come from its energies; null without energies."""
 MAX_ANSWERS = 16
 """Maximum number of distinct answers with evidence in a response."""
 
@@ -48,7 +48,7 @@ GivenFields = BeforeValidator(
     lambda given: json.dumps(given, ensure_ascii=False) if isinstance(given, dict) and "prompt" not in given else given,
     json_schema_input_type=Text | ProblemBody | dict[str, Any],
 )
-"""Accepts an object without ``prompt`` as the fields of a task's own problem, as the JSON that the task parses."""
+"""Validator that turns an object without ``prompt``, with the fields of a task's problem, into JSON for the task."""
 
 
 class ContentPart(BaseModel):
@@ -125,8 +125,8 @@ class ChatRequest(OpenAIBody):
     response_format: ResponseFormat | None = None
 
     def sampling(self) -> dict[str, Any]:
-        """Changed sampling settings. Temperature 0 means "be deterministic" to clients that send it; answers here are,
-        for a seed, while candidates at temperature 0 would all be the same. So 0 keeps the recipe's temperature."""
+        """Changed sampling settings. Clients that send temperature 0 want deterministic answers. A seed makes them so here,
+        while candidates at temperature 0 would all be the same. So 0 keeps the recipe's temperature."""
         given = {
             "temperature": self.temperature or None,
             "top_p": self.top_p,
@@ -140,8 +140,8 @@ class ChatRequest(OpenAIBody):
 
 
 def read_conversation(messages: Sequence[ChatMessage]) -> Conversation:
-    """Raise ServiceError for a missing or empty user message, an unknown role, tool calls, or a part that is not
-    text."""
+    """Read a chat. Raises ServiceError for a missing or empty user message, an unknown role, tool calls, or a part that
+    is not text."""
     roles = [_role(message) for message in messages]
     asked = max((index for index, role in enumerate(roles) if role == "user"), default=None)
     if asked is None:
@@ -481,7 +481,7 @@ def details_of(record: DecisionRecord, beliefs: Sequence[Belief], suspended: str
 
 
 def guarantee_body(guarantee: Mapping[str, Any] | None, suspended: str | None) -> dict[str, Any] | None:
-    """A policy's guarantee with the reason for its suspension, if there are any."""
+    """A policy's guarantee for a response, with the reason for its suspension. None without a guarantee."""
     if guarantee is None:
         return None
     told = {name: guarantee[name] for name in ("max_error", "confidence", "certified", "problems")}

@@ -4,7 +4,7 @@ An abstention is HTTP 200 with ``refusal`` set and ``content`` null, as OpenAI's
 are in the top-level ``raydebm`` object, which typed clients expose as ``model_extra``.
 
 For clients that send ``response_format`` the content is the task's parsed, canonical answer as JSON. If they need an
-object and the answer is something else, it is wrapped in one: under the schema's only property, else under ``answer``.
+object and the answer is not one, it is wrapped in one: under the schema's only property, else under ``answer``.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ PARAM = "response_format"
 MAX_SCHEMA_CHARS = 64_000
 """Maximum length of a client's schema, as JSON."""
 MAX_FORM_STEPS = 5_000
-"""Limit on validation steps per request, over all choices and all shapes of each."""
+"""Limit on validation steps per request, over all shapes of its answer."""
 FREE_TOOL_CHOICES = ("auto", "none")
 """Values of ``tool_choice`` that leave a model free to answer in words."""
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -80,7 +80,7 @@ async def read_request(
 
 
 def chat_context(bundle: Bundle, request: ChatRequest, **facts: Any) -> tuple[RequestContext, ChatOverrides]:
-    """Context of the request, and its settings for the reply. Raises ServiceError for whatever is wrong."""
+    """Context of the request, and its settings for the reply. Raises ServiceError for the first fault."""
     for name, value in (request.model_extra or {}).items():
         if name in _OURS:
             message = f"{name!r} belongs in the body's raydebm object: extra_body={{'raydebm': {{{name!r}: ...}}}}"
@@ -137,7 +137,7 @@ class JsonForm:
         raise ServiceError(message, 400, "unsupported_response_format", PARAM)
 
     def _shapes(self, answer: str) -> Iterator[Any]:
-        """The answer's JSON value. If that is not an object: also its text, then each of them wrapped in an object."""
+        """The answer's JSON value. Unless it is an object, also the answer's text, then both wrapped in an object."""
         try:
             value = json.loads(answer)
             json.dumps(value, allow_nan=False)  # Python's parser accepts more than others, and reads 1e999 as infinity
@@ -192,7 +192,7 @@ async def run_write(form: JsonForm | None, write: Callable[[], T]) -> T:
 
 def format_for_endpoints(wanted: ResponseFormat | None, task: Task) -> dict[str, Any] | None:
     """``response_format`` for endpoints with constrained decoding: the task's own schema, if it has one, because
-    ``parse`` reads that; a client's schema may be another shape of the same answer."""
+    ``parse`` reads its form; a client's schema may be another shape of the same answer."""
     if wanted is None or wanted.type == "text":
         return None
     schema = getattr(task, "answer_schema", None)

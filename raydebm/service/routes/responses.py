@@ -85,7 +85,7 @@ def chat_of(request: ResponseRequest) -> ChatRequest:
 
 
 def begun(request: ResponseRequest, request_id: str) -> dict[str, Any]:
-    """The response before its answer."""
+    """Body of a response without its answer."""
     return {
         "id": f"resp_{request_id}", "object": "response", "created_at": int(time.time()), "status": "in_progress",
         "output": [], "parallel_tool_calls": True, "store": False,
@@ -97,7 +97,7 @@ def begun(request: ResponseRequest, request_id: str) -> dict[str, Any]:
 
 
 def response_body(answer: TriageResponse, request: ResponseRequest, reply: chat.Reply) -> dict[str, Any]:
-    """The whole response."""
+    """Body of a finished response."""
     status, usage = "incomplete" if reply.is_cut else "completed", answer.usage
     text = {"type": "output_text", "text": reply.content or "", "annotations": [], "logprobs": []}
     part = text if reply.refusal is None else {"type": "refusal", "refusal": reply.refusal}

@@ -1,7 +1,7 @@
 """Scoring of given candidates: ``/v1/score``, ``/v1/rerank`` (Cohere, Jina) and ``/get_reward`` (OpenRLHF).
 
 As for sampled candidates, a text's answer is separated from its thinking. A text without an answer has no energy.
-``relevance_score`` of a document is ``-energy``: higher is better, unbounded, not a probability. ``confidence`` is one.
+``relevance_score`` of a document is ``-energy``: higher is better, unbounded. Only ``confidence`` is a probability.
 """
 
 import asyncio
@@ -117,7 +117,7 @@ class ScoreResponse(BaseModel):
 async def get_scores(
     service: TriageService, request: ScoreRequest, *, request_id: str, received: float | None = None
 ) -> ScoreResponse:
-    """Scores of one request. Raises ServiceError if it is wrong, or a part fails; 504 at the deadline."""
+    """Scores of one request. Raises ServiceError if the request is wrong or a part fails, 504 at the deadline."""
     limits_s = [service.bundle.args.max_deadline_s, request.deadline_ms and request.deadline_ms / 1000]
     most_s = min((limit for limit in limits_s if limit is not None), default=None)
     work = scored_texts(service, request.problem, request.candidates, task_name=request.task, lambda_=request.lambda_)
@@ -337,7 +337,7 @@ async def get_rewards(
     service: TriageService, request: RewardRequest, settings: RewardSettings, *, received: float | None = None
 ) -> RewardResponse:
     """Rewards in the order of the queries. Responses to the same prompt are scored in one call. Raises ServiceError,
-    503 for a response that could not be checked or scored, which a trainer would learn to be bad."""
+    503 for a response that could not be checked or scored: any reward would teach the trainer something wrong."""
     bundle = run_of(service.bundle, settings.task)
     policy = bundle.policy
     if settings.reward == "log_odds" and policy.posterior is None:

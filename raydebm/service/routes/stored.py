@@ -322,7 +322,7 @@ def _claim_body(claim: Claim, watch: ErrorWatch) -> ClaimBody:
 
 
 def check_fields(record: DecisionRecord, body: OutcomeRequest) -> None:
-    """Raise ServiceError 422 for a field that the decision lacks, or a report that contradicts the answer's."""
+    """Raise ServiceError 422 for a field that the decision lacks, or that is reported both as right and as wrong."""
     known = {each.path: each for each in record.outcome.fields}
     for path, report in body.fields.items():
         if (own := known.get(path)) is None:
@@ -404,7 +404,7 @@ class RecordsDesk:
         return await self._in_thread(read)
 
     async def report(self, record_id: str, body: OutcomeRequest, *, key: str | None = None) -> OutcomeReceipt:
-        """Store a report that was sent with the key of this name. Raises ServiceError if it is not stored."""
+        """Store a report. ``key`` is the name of the API key that sent it. Raises ServiceError if it is not stored."""
         decision = await self._in_thread(lambda: self._decision(record_id))
         if body.correct and decision.selected is None:
             message = "nothing was selected in this decision, so no answer can be right; report `correct: false`"

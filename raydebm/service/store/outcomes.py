@@ -1,9 +1,9 @@
-"""Stored outcomes: an append-only log next to the decisions, the current verdicts, and bets on guaranteed error rates.
+"""Stored outcomes: an append-only log next to the decisions, the current verdicts, and tests of guaranteed error rates.
 
 Rows never change and are never removed. All reports on a decision are stored, and the last to arrive counts. Arrival
 is ordered by ``outcome_id``, which begins with a hybrid logical clock: microseconds since 1970, but at least one more
 than anything in the log. So a clock that is set back, or that differs between replicas, does not let an older report
-win. Every replica and every restart bets on the same outcomes, in the order of the first report on each problem.
+win. Every replica, also after a restart, tests on the same outcomes, in the order of the first report on each problem.
 
 Independent of: Ray, HTTP.
 """
@@ -238,7 +238,7 @@ class ClaimMonitor:
                 self._watches |= {name: earlier._watches[name] for name in same}
 
     def watches(self) -> dict[str, tuple[Claim, ErrorWatch]]:
-        """Guarantee and bet by policy id, as of the last update."""
+        """Guarantee and watch by policy id, as of the last update."""
         return {name: (claim, self._watches[name]) for name, claim in self.claims.items()}
 
     def reasons(self) -> list[str]:
@@ -247,8 +247,8 @@ class ClaimMonitor:
         return [f"the guarantee of policy {name} is suspended: {why}" for name, why in suspensions.items() if why]
 
     def refresh(self) -> None:
-        """Update from the outcomes now. Blocks. If they cannot be read, it raises OSError and the state is
-        unchanged."""
+        """Update from the outcomes now. Blocks. If they cannot be read, raises an error of ``UNREADABLE`` and keeps the
+        state."""
         with self._refreshing:
             self._looked_at = self._clock()
             if not self.claims:
@@ -263,7 +263,7 @@ class ClaimMonitor:
                 self._on_change(policy, watch)
 
     def look(self) -> None:
-        """``refresh`` that logs unreadable outcomes and keeps the state."""
+        """Refresh, but log unreadable outcomes and keep the state instead of raising."""
         try:
             self.refresh()
         except UNREADABLE as error:
@@ -271,7 +271,7 @@ class ClaimMonitor:
 
 
 def errors_of(lines: pa.Table, policy: str, *, by: tuple[str, ...] | None = None) -> list[bool]:
-    """Whether each answered problem of a policy is wrong, in the order of the first report.
+    """Verdicts on the problems that a policy answered, True if wrong, in the order of the first report.
 
     The last report on a request counts. Equal requests get equal answers, so further ones add no evidence.
     """

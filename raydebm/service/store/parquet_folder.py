@@ -65,7 +65,7 @@ def file_name(
 
 
 def record_files(root: str, *, kind: str = DECISION_FILES) -> list[RecordFile]:
-    """The folder's files of one kind, oldest first; [] if the folder does not exist. Raises PoolError for a file."""
+    """The folder's files of one kind, oldest first; [] without a folder. Raises PoolError if it is a file."""
     files = []
     for info in Folder(root).files():
         match = _NAME.fullmatch(info.base_name)
@@ -191,7 +191,7 @@ class FolderReader:
         return files
 
     def table(self, first_us: int | None = None, last_us: int | None = None) -> pa.Table:
-        """Kept columns of every row in a time range, and of some others, unordered."""
+        """Kept columns of every row in a time range, and of some rows outside of it, unordered."""
         for attempt in range(NUM_TRIES):
             files = self.files(first_us, last_us)
             known = dict(self._tables)  # another thread may replace it

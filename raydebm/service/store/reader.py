@@ -41,7 +41,7 @@ _EARLIEST, _LATEST = datetime(1970, 1, 2, tzinfo=UTC), datetime(9999, 1, 1, tzin
 
 
 def _storable(value: datetime) -> datetime:
-    """Clip to times that microseconds since 1970 can represent, in any time zone."""
+    """Convert to UTC. Refuses times that microseconds since 1970 cannot represent in every time zone."""
     if not _EARLIEST <= value <= _LATEST:
         raise ValueError(f"must be between {_EARLIEST:%Y-%m-%d} and {_LATEST:%Y-%m-%d}")
     return value.astimezone(UTC)
@@ -176,7 +176,7 @@ def _summaries(rows: Iterable[Row]) -> Iterator[DecisionSummary]:
 
 
 def _read(read: Callable[[Row], T], row: Row) -> T | None:
-    """The row as a record; None for a damaged one, because pages have no checksums."""
+    """The row as a record; None if it is damaged, which Parquet without page checksums may not notice."""
     try:
         return read(row)
     except (ConfigError, ValueError, KeyError, TypeError, RecursionError) as error:

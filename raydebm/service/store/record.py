@@ -4,7 +4,7 @@ Out:  a row of ``DECISIONS``, and back.
 Independent of: Ray, HTTP.
 
 The writer works in batches, from one thread, off the request path: ``put`` appends to a bounded queue and returns. A
-thread writes the queue every few seconds, merges small files, and removes files beyond the limits. It cannot fail or
+thread writes the queue every few seconds, merges small files, and removes files beyond the limits. Neither can fail or
 delay a request: if the disk is full or the folder cannot be written, decisions wait, and beyond the queue's bounds they
 are dropped, counted and logged. A crash of the process loses the decisions since the last write (``FLUSH_S``). Files
 are not synced, so a power cut may also lose the operating system's buffers.
@@ -136,7 +136,7 @@ class DecisionRecord:
     latency_ms: float = 0.0
     stages_ms: Mapping[str, float] = field(default_factory=dict)
     lost: tuple[Candidate, ...] = ()
-    """Candidates paid for in an interrupted pass. They count in the figures and are not stored."""
+    """Candidates paid for in an interrupted pass. Summaries count them, but they are not stored."""
 
     @property
     def problem(self) -> Problem:
@@ -241,7 +241,7 @@ _RECORD, _OUTCOME = TypeAdapter(DecisionRecord), TypeAdapter(Outcome)
 log = logging.getLogger(__name__)
 
 FLUSH_S = 5.0
-"""Longest time in the queue, in seconds. A crash may lose as much."""
+"""Seconds between writes of the queue. A crash may lose the decisions of this time."""
 MAX_WAITING = 2000
 """Limit on queued decisions; further ones are dropped."""
 MAX_WAITING_CHARS = 64_000_000
@@ -258,7 +258,7 @@ class RecordsArgs(BaseModel):
     max_mb: float = Field(2048, gt=0)
     """Total size beyond which the oldest files are removed."""
     max_days: float | None = Field(30, gt=0)
-    """Age of the last decision at which a file is removed. None for no limit."""
+    """Age in days of a file's last decision at which the file is removed. Null for no limit."""
 
 
 class DecisionWriter:
@@ -333,7 +333,7 @@ class DecisionWriter:
                     self._wake.wait(timeout=self._flush_s)
             self.flush()
             if self.last_error is not None and not self._closing:
-                time.sleep(min(self._flush_s, 1.0))  # a folder that cannot be written must not cost a core
+                time.sleep(min(self._flush_s, 1.0))  # do not occupy a core while the folder cannot be written
 
     def flush(self) -> bool:
         """Write the queue now. Returns False on failure, which leaves the queue as it was."""
@@ -343,7 +343,7 @@ class DecisionWriter:
                     self._write_batch()
                 self._folder.merge()
                 self._folder.tidy()
-            except Exception as error:  # noqa: BLE001 - whatever storage does, the thread goes on and requests notice nothing
+            except Exception as error:  # noqa: BLE001 - no storage error may end the thread or reach a request
                 if self.last_error is None:
                     log.error("decisions cannot be written to %s: %s", self.root, error)
                 self.last_error = str(error)

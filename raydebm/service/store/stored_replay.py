@@ -123,7 +123,7 @@ def _texts(record: DecisionRecord, reasoning: Reasoning) -> list[TextToScore]:
 
 
 class ReplayedPair(NamedTuple):
-    """Accepted answers of two policies on one problem: 1 for a right one, -1 for a wrong one, 0 for none."""
+    """Verdicts on two policies' accepted answers to one problem: 1 if right, -1 if wrong, 0 if none was accepted."""
 
     recorded: int
     again: int
@@ -154,7 +154,7 @@ class ReplayTally:
 
     @property
     def num_changed(self) -> int:
-        """Number of decisions or answers that differ, without unknown ones."""
+        """Number of decisions that differ, or accept another answer, without those that need an unrecorded pass."""
         moved = sum(count for (old, new), count in self.moves.items() if old is not new)
         return moved - self.num_pass_missing + self.counts["other_answer"]
 
