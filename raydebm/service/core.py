@@ -196,7 +196,7 @@ def request_context(
     account: Account | None = None,
     **facts: Any,
 ) -> RequestContext:
-    """Validate a request; ``facts`` are further fields of ``RequestContext``. Raises ServiceError for the first fault."""
+    """Validate a request. ``facts`` are further fields of the context. Raises ServiceError for the first fault."""
     bundle, task, read = read_problem(bundle, task_name, problem)
     context = () if conversation is None else conversation.context
     if (size := sum(len(message["content"]) for message in context)) > bundle.max_problem_chars:

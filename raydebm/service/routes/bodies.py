@@ -125,8 +125,8 @@ class ChatRequest(OpenAIBody):
     response_format: ResponseFormat | None = None
 
     def sampling(self) -> dict[str, Any]:
-        """Changed sampling settings. Clients that send temperature 0 want deterministic answers. A seed makes them so here,
-        while candidates at temperature 0 would all be the same. So 0 keeps the recipe's temperature."""
+        """Changed sampling settings. Clients that send temperature 0 want deterministic answers. Here a seed makes them
+        so, while candidates at temperature 0 would all be the same. So 0 keeps the recipe's temperature."""
         given = {
             "temperature": self.temperature or None,
             "top_p": self.top_p,
