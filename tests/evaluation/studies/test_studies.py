@@ -205,6 +205,14 @@ def test_the_sum_may_choose_what_neither_term_would(at_odds):
     assert breakdown.points[-1].correct is True
 
 
+def test_mu_agrees_with_the_constraint_where_it_selects_what_violates_least(make_pool):
+    pools = [make_pool((1, {"members": (0.0,), "penalty": 0.0}), (0, {"members": (1.0,), "penalty": 1.0}))]
+
+    breakdown = decomposition(table_of(pools), lambda_=1.0, bootstrap=bootstrap(pools), seed=0)
+
+    assert (breakdown.agree.value, breakdown.agree_alone.value, breakdown.neither.value) == (1.0, 1.0, 0.0)
+
+
 def test_without_constraints_that_tell_apart_there_is_no_decomposition(make_pool):
     pools = [make_pool((1, {"members": (0.0,)}), (0, {"members": (1.0,)}))]
 

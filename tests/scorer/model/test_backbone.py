@@ -1,4 +1,6 @@
+import copy
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -139,3 +141,14 @@ def test_changed_weights_of_a_package_are_refused(tmp_path):
     file.write_bytes(b"not the known weights")
     with pytest.raises(CheckpointError, match=r"model\.safetensors: sha256 is [0-9a-f]{64}, expected 53aa"):
         check_file(file, "53aa")
+
+
+def test_the_context_is_the_smaller_of_the_models_and_the_tokenizers(tiny):
+    backbone = tiny["bert"]
+    tokenizer = copy.copy(backbone.tokenizer)
+
+    limits = []
+    for tokenizer.model_max_length in (16, 1000, None):
+        limits.append(replace(backbone, tokenizer=tokenizer).context)
+
+    assert limits == [16, 64, 64]

@@ -120,6 +120,13 @@ def test_training_stops_when_validation_gets_no_better(train, groups, settings):
     assert result.record.best_epoch == 1
 
 
+def test_the_learning_rate_falls_over_the_planned_epochs(train, settings):
+    """Two epochs of four steps, one of the eight to warm up: the last step is at 6/7 of the cosine."""
+    result = train(settings=dataclasses.replace(settings, max_epochs=2, patience=9, learning_rate=1e-3))
+
+    assert result.record.epochs[-1].learning_rate == pytest.approx(1e-3 * 0.5 * (1 + math.cos(math.pi * 6 / 7)))
+
+
 def test_the_best_epochs_weights_are_kept(train, groups, settings, tmp_path):
     reversed_pairs = [dataclasses.replace(group, pairs=((1, 0), (2, 0))) for group in groups[1]]
     settings = dataclasses.replace(settings, patience=2, learning_rate=1e-2)
