@@ -40,6 +40,11 @@ from raydebm.pipeline.ray.session import ENVIRONMENT
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 
+# Ray reads these when it is imported. By default, workers have a low priority, with which they may not start on a busy
+# machine.
+OWN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_worker_niceness": "0"}
+os.environ.update(OWN | ENVIRONMENT)
+
 Event = tuple[float, int]
 """Time at which a request arrived (+1) or was answered (-1), in seconds of the monotonic clock."""
 
@@ -130,9 +135,6 @@ async def serve(latency_s: float) -> None:
 @contextlib.contextmanager
 def growing_cluster() -> Iterator[Any]:
     """A Ray cluster of a head without CPUs, to which nodes are added; this process is its driver."""
-    # By default, workers have a low priority, with which they may not start on a busy machine.
-    own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_worker_niceness": "0"}
-    os.environ.update(own | ENVIRONMENT)
     import ray
     from ray.cluster_utils import Cluster
 

@@ -18,7 +18,7 @@ from bench_nodes import grow, growing_cluster
 
 from raydebm.config import Recipe
 from raydebm.decision.sampling.checks import unchecked
-from raydebm.embedded import embedded_path
+from raydebm.embedded import DEMO_RUN_FOLDER
 from raydebm.pipeline.ray import label, score
 from raydebm.records import Candidate, ConstraintReport, Label, Problem, Verdict
 from raydebm.run.directory import RunDir
@@ -65,7 +65,7 @@ def stages_of(recipe: Recipe, run: RunDir, count: int) -> dict[str, Callable[[],
     )
     candidates = run.stored_candidates()
     given = score.ScoringInput(problems=problems, candidates=candidates)
-    checkpoint = str(embedded_path("demo_run") / "scorer")
+    checkpoint = str(DEMO_RUN_FOLDER / "scorer")
     return {
         "labels": lambda: label.label(problems, {}, candidates, recipe=recipe, run=run),
         "energies": lambda: score.score(given, checkpoint=checkpoint, recipe=recipe, run=run),
