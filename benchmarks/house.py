@@ -23,10 +23,10 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 BUDGETS: Mapping[str, int] = {
     "source lines": 45_340,
     "modules": 268,
-    "test lines": 35_430,
+    "test lines": 35_450,
     "benchmark lines": 2_560,
     "client lines": 410,
-    "document lines outside docs/log": 5_800,
+    "document lines outside docs/log": 5_810,
     "tracked bytes": 15_250_000,
     "recipe keys": 144,
     "service arguments": 28,
