@@ -108,7 +108,7 @@ class TrainingSummary(JsonResults):
     decision: tuple[SignalRow, ...]
     """The posterior's confidence in the profile's selections, over all problems, one row per seed."""
     confidence: tuple[Reliability, ...]
-    """Calibration in bins of equal mass over all problems, one per probability and seed."""
+    """Calibration of the posterior's confidence over all problems, in bins of equal mass, one per seed."""
     texts_read: tuple[TextsRead, ...] = ()
     """Truncation of the scorers' inputs, by split, over all trainings."""
 
@@ -312,7 +312,7 @@ def document(summary: TrainingSummary, *, command: str) -> ReportDocument:
 
 
 def in_words(summary: TrainingSummary) -> str:
-    """Summary of trainings and tests, with a warning if the scorers read too little."""
+    """Opening of the report: numbers of trainings and problems, after a warning if the scorers read too little."""
     count = len(summary.seeds)
     trainings = "one training" if count == 1 else f"{count} trainings"
     opening = (

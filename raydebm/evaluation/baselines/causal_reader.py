@@ -55,7 +55,7 @@ class _Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Context:
-    """Shared context of several answers, after the model has run on it."""
+    """State of the model after reading the context that several answers share."""
 
     num_tokens: int
     cache: DynamicCache

@@ -1,4 +1,4 @@
-"""Baselines whose scores are evidence of the posterior, loaded together for the service and for ``best_of``."""
+"""Baselines whose scores are evidence for the posterior, loaded together for the service and for ``best_of``."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class EvidenceScorers:
-    """All baselines that are evidence, as one scorer."""
+    """All baselines that are evidence, combined in one scorer."""
 
     def __init__(self, scorers: Sequence[CandidateScorer]) -> None:
         self._scorers = tuple(scorers)
@@ -32,6 +32,7 @@ class EvidenceScorers:
         return cls([_loaded(config, run) for config in configs])
 
     def scores(self, texts: Sequence[tuple[str, str]]) -> list[Mapping[str, float]]:
+        """Scores of each (problem, answer) by baseline and part. Failed scores are logged and left out."""
         problems = {prompt: Problem(task="", problem_id=prompt, prompt=prompt) for prompt, _ in texts}
         candidates = [
             Candidate(candidate_id=str(place), task="", problem_id=prompt, generator="", text=text)

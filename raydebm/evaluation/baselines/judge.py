@@ -66,7 +66,7 @@ def _shown(reply: str) -> str:
 
 
 class Judge:
-    """Scorer with ratings by a generator. Call it from a thread without a running event loop."""
+    """Scorer that asks a generator for ratings. Call it from a thread without a running event loop."""
 
     # One event loop for all calls: the generator's semaphores are bound to the loop in which they first wait.
 

@@ -117,7 +117,7 @@ class Decided:
 
 
 def _selector(name: str, picked: Ints, description: str, scores: tuple[str, ...] = ()) -> Selector:
-    """Selector of these rows.
+    """Selector that picks these rows.
 
     Every profile uses the ensemble's energies: among an author's candidates with the same answer, the one with the
     lowest E is selected, and ties of a profile go to the more probable answer.
@@ -127,7 +127,8 @@ def _selector(name: str, picked: Ints, description: str, scores: tuple[str, ...]
 
 
 def _scores_of(posterior: Posterior | None) -> tuple[str, ...]:
-    """Outside scorers whose scores have weight. A generator's own log-probabilities cost nothing and are excluded."""
+    """Outside scorers with a weight in the posterior. A generator's own log-probabilities cost nothing and are
+    excluded."""
     weights = {} if posterior is None else {**posterior.weights, **posterior.context_weights}
     names = {
         name.removeprefix(kind)
@@ -173,7 +174,7 @@ def _guarantee(guarantee: Mapping[str, Any], stated: Stated, bootstrap: Bootstra
 
 
 MAX_KINDS = 20
-"""Kinds of field with a row of their own, the most frequent first."""
+"""Maximum number of kinds of field with their own row. The most frequent kinds are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

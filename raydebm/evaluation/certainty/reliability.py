@@ -251,7 +251,7 @@ class Stated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """Results for the selections by E = mu + lambda * E_constraint."""
+    """Signals and calibration for the selections by E = mu + lambda * E_constraint."""
 
     signals: tuple[SignalRow, ...]
     reliabilities: tuple[Reliability, ...]

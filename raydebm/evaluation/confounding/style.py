@@ -78,8 +78,8 @@ _CODE_SIGNS = re.compile(
 def _pieces(text: str) -> list[tuple[str, str | None, str]]:
     """Split the text at its fenced programs into (prose, None, "") and (opening fence, program, closing fence).
 
-    The parts concatenate to the text. An unclosed block extends to its end, and a text that is a program without fences
-    is one program.
+    The parts concatenate to the text. An unclosed block extends to the end of the text, and a text that looks like a
+    program without fences is one program.
     """
     fenced = [match for match in _FENCE.finditer(text) if match.group("language").lower() not in _PROSE]
     if not fenced:

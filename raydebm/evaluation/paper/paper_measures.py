@@ -389,7 +389,8 @@ def _rating(context: Context, study: StudyResults, what: str) -> Measured:
 
 
 def _rank_correlation(context: Context, study: StudyResults, what: str) -> Measured:
-    """Rank correlation of two judges, or of a judge and the violation (``judges`` has its negative)."""
+    """Rank correlation of two judges, or of a judge and the violation (``study.judges`` has it with the opposite
+    sign)."""
     of_violation = "violation" in what
     judges = (each for each in study.judges if "judge" in each.one.lower())
     wanted = (each for each in judges if (each.other == VIOLATION if of_violation else "judge" in each.other.lower()))

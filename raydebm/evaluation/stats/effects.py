@@ -1,9 +1,9 @@
 """Effects of generators that answered different problems, as if all had answered the same.
 
 Values are modelled as an effect of the problem plus an effect of the generator, fitted by least squares. If every
-generator answered every problem equally often, the differences between effects equal those between plain means. If half
-of a recorded pool's problems are from some generators and half from others, plain means would compare the difficulty of
-the halves. The module also has the logistic regression of signals and probes.
+generator answered every problem equally often, the differences between effects equal those between plain means. If some
+generators answered one half of the problems and the others answered the other half, plain means would compare the
+difficulty of the halves. The module also has the logistic regression of signals and probes.
 """
 
 from typing import TYPE_CHECKING
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def comparable(problem: NDArray[np.int64], generator: NDArray[np.int64], *, num_generators: int) -> NDArray[np.bool_]:
-    """Generators in the largest group that shares problems, directly or indirectly, shape (num_generators,).
+    """Mask of the largest group of generators that share problems, directly or indirectly, shape (num_generators,).
 
-    Size is the number of answered problems. Among groups of equal size the first one is used.
+    A group's size is its number of answered problems. Among groups of equal size, the first is used.
 
     Args:
         problem: Distinct number for each problem, shape (R,).
@@ -43,9 +43,10 @@ def comparable(problem: NDArray[np.int64], generator: NDArray[np.int64], *, num_
 def generator_effects(
     problem: NDArray[np.int64], generator: NDArray[np.int64], values: Floats, *, num_generators: int
 ) -> Floats:
-    """Effect of each generator, shape (num_generators,). The mean over generators with a value is 0; NaN without one.
+    """Effect of each generator, shape (num_generators,). The mean over generators with values is 0; a generator without
+    values has NaN.
 
-    Generators without shared problems, even indirectly, cannot be compared: each such group has its own mean of 0.
+    Generators that share no problems, even indirectly, cannot be compared: each connected group has its own mean of 0.
 
     Args:
         problem: Distinct number for each problem, shape (R,).

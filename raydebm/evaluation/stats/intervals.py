@@ -30,8 +30,8 @@ LEVEL = 0.95
 NUM_BOOTSTRAP = 2000
 """Number of resamples for an interval."""
 MIN_PER_CLASS = 5
-"""Minimum number of problems of each class for an AUROC interval. With a single one, resamples only repeat or omit its
-rank."""
+"""Minimum number of problems of each class for an AUROC interval. With a single problem of a class, resamples only
+repeat or omit its rank."""
 ROWS_AT_ONCE = 16
 """Number of resamples converted to floats at once, small enough for a processor's cache."""
 MIN_WEIGHTS_FOR_THREADS = 2**22
@@ -101,7 +101,7 @@ class Bootstrap:
     def proportion(self, values: Floats) -> Estimate:
         """``mean`` of right (1) and wrong (0).
 
-        If all are right or all are wrong, every resample is equal and the interval would have no width. The open side
+        If all are right or all are wrong, every resample is equal and the interval would have no width. Its inner bound
         is then the exact one (Clopper-Pearson).
         """
         return self.proportions([values])[0]
