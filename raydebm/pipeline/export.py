@@ -118,7 +118,7 @@ def _card(recipe: Recipe, backbone: str, sections: Sequence[str], license: str |
         "datasets": list(dict.fromkeys(name.removeprefix("hub:") for name in sources if name.startswith("hub:"))),
     }
     shown = {key: value for key, value in fields.items() if value}
-    stated = "None was stated for the adapters and heads; ask whoever published them."
+    stated = "None was stated for the adapters and heads; ask their publisher."
     parts = [
         f"# {recipe.name}",
         f"A scorer for answers to `{task.name}` problems, made with [raydebm](https://github.com/raydebm/raydebm).",

@@ -148,7 +148,7 @@ def _baselines(recipe: Recipe) -> Iterator[str]:
     if recipe.baselines:
         names = ", ".join(f"{baseline.name} ({baseline.kind})" for baseline in recipe.baselines)
         judges = any(baseline.kind == "judge" for baseline in recipe.baselines)
-        asks = "; a judge gets one request for each distinct one, which the estimate leaves out" if judges else ""
+        asks = "; a judge gets a request for each distinct candidate, which the estimate leaves out" if judges else ""
         yield f"baselines score the validation and test candidates: {names}{asks}"
 
 
@@ -159,11 +159,11 @@ def _main_results(recipe: Recipe) -> Iterator[str]:
 
     missing = rows_without_source(recipe)
     yield "the paper's table of main results: " + (
-        f"nothing makes {', '.join(missing)}" if missing else "every row has its source"
+        f"no source for {', '.join(missing)}" if missing else "every row has its source"
     )
 
 
 def _total(estimates: tuple[CostEstimate, ...]) -> str:
     known = [estimate.usd_high for estimate in estimates if estimate.usd_high is not None]
     total = f"at most ${sum(known):,.2f}"
-    return total if len(known) == len(estimates) else f"{total} plus what has no price"
+    return total if len(known) == len(estimates) else f"{total} plus requests without a price"

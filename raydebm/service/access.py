@@ -225,7 +225,7 @@ class Admission:
     def check(self) -> None:
         """Raise OverloadedError if the queue is full."""
         if self._places.locked() and self.num_waiting >= self._max_waiting:
-            raise self._refusal(f"{len(self._begun_s)} requests run and {self.num_waiting} wait here")
+            raise self._refusal(f"{len(self._begun_s)} requests are running and {self.num_waiting} are waiting here")
 
     def _refusal(self, words: str) -> OverloadedError:
         """Error with a retry time: until all waiting requests and one more have started, at the present rate."""

@@ -446,7 +446,7 @@ def write_run(
         )
     prompts = {problem_id: problem.prompt for problem_id, problem in tables.problems.items()}
     tables.test = frozenset(split_problems(prompts, validation_frac=test_frac, seed=seed)[1])
-    # No generator knows users' problems, so there is one pass.
+    # The candidates are imported and no generator is asked, so there is one pass and no greedy candidate.
     changes = [f"name={recipe.name}-decisions", f"run_dir={out}", "decision.max_passes=1", "generation.greedy=false"]
     own = parse_recipe(apply_overrides(recipe.model_dump(mode="json", by_alias=True), changes))
     with write_lock(run, option="--out"), writing(out):

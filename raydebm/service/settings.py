@@ -48,7 +48,7 @@ def writable(value: Any) -> Any:
     except RecursionError as error:
         raise ValueError(f"is nested more than {MAX_DEPTH} deep") from error
     except ValueError as error:
-        raise ValueError("holds NaN or an infinity, which JSON has no number for") from error
+        raise ValueError("holds NaN or an infinity, which JSON cannot represent") from error
     level, depth = [value], 0
     while level := [
         part

@@ -69,7 +69,7 @@ def test_dry_run_counts_requests_and_cost_and_writes_nothing(raydebm, recipe, tm
     assert done.returncode == 0, done.stderr
     assert re.search(r"priced\s+│\s+20 │[^│]*│\s+2,000 │", done.stdout), done.stdout
     assert re.search(r"unpriced.*unknown", done.stdout)
-    assert "plus what has no price" in done.stdout
+    assert "plus requests without a price" in done.stdout
     assert not (tmp_path / "run").exists()
 
 

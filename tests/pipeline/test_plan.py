@@ -72,8 +72,8 @@ def test_baselines_are_named_with_what_a_judge_costs(recipe):
     planned = recipe(num_samples=1).model_copy(update={"baselines": (judge,)})
 
     assert [note for note in plan_of(planned).notes if note.startswith("baselines")] == [
-        "baselines score the validation and test candidates: j (judge); a judge gets one request for each "
-        "distinct one, which the estimate leaves out"
+        "baselines score the validation and test candidates: j (judge); a judge gets a request for each "
+        "distinct candidate, which the estimate leaves out"
     ]
 
 

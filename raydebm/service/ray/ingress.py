@@ -217,12 +217,12 @@ class RayMeter(Meter):
 
         self._counters = {
             "requests": counter("requests", "HTTP requests", "route", "status"),
-            "decisions": counter("decisions", "Decisions, by who wrote the answer", "task", "decision", "generator"),
+            "decisions": counter("decisions", "Decisions, by author of the answer", "task", "decision", "generator"),
             "failures": counter("failures", "Triages without a decision", "task", "status", "code"),
             "candidates": counter("candidates", "Candidates sampled", "generator", "outcome"),
             "tokens": counter("tokens", "Tokens of candidates", "generator", "kind"),
             "cost_usd": counter("cost_usd", "Cost of candidates in US dollars", "generator"),
-            "outcomes": counter("outcomes", "Outcomes that were reported", "task", "decision", "outcome"),
+            "outcomes": counter("outcomes", "Reported outcomes", "task", "decision", "outcome"),
             "reloads": counter("reloads", "Changes of policy, adapters or limits", "outcome"),
         }
         self._histograms = {
@@ -230,7 +230,7 @@ class RayMeter(Meter):
             "sigma": Histogram("raydebm_sigma", "Sigma of the selected candidate", SIGMAS, ("task",)),
         }
         self._gauges = {
-            "requests_waiting": Gauge("raydebm_requests_waiting", "Requests that wait in an ingress replica"),
+            "requests_waiting": Gauge("raydebm_requests_waiting", "Requests waiting in an ingress replica"),
             "claim_suspended": Gauge("raydebm_claim_suspended", "1 if a guarantee is suspended", ("policy",)),
         }
 

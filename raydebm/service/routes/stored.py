@@ -387,7 +387,7 @@ class RecordsDesk:
 
     async def _read(self, work: Callable[[], T]) -> T:
         if self._num_reads >= MAX_READS:
-            raise OverloadedError(f"{MAX_READS} reads of stored decisions wait here")
+            raise OverloadedError(f"{MAX_READS} reads of stored decisions are running or waiting here")
         self._num_reads += 1
         try:
             return await self._in_thread(work, self._readers, "records_unreadable")
@@ -415,7 +415,7 @@ class RecordsDesk:
                 await self._check_answer(record, body)
                 check_fields(record, body)
         if self.num_waiting >= MAX_WAITING:
-            raise OverloadedError(f"{MAX_WAITING} reports wait to be stored")
+            raise OverloadedError(f"{MAX_WAITING} reports are waiting to be stored")
 
         async def store() -> OutcomeReceipt:
             self.num_waiting += 1
