@@ -138,9 +138,8 @@ def test_contributions_add_up_to_the_log_odds(pool, competition):
 def test_probabilities_of_answers_that_compete_and_of_none_add_up_to_one(pool):
     posterior = replace(FULL, slope=1.0, offset=0.0)
 
-    # Every probability is kept at least LOWEST off 0 and 1.
     total = math.fsum([none_of(posterior, pool), *by_answer(posterior, pool).values()])
-    assert total == pytest.approx(1, abs=5 * LOWEST)
+    assert total == pytest.approx(1, abs=LOWEST / 10)
 
 
 @given(pool=pools(members=2), data=st.data())

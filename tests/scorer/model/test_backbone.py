@@ -119,9 +119,10 @@ def test_a_tokenizer_without_cls_is_refused(tiny, tokenizer):
         make_backbone(tiny["bert"].encoder, tokenizer, name="x")
 
 
-def test_a_missing_folder_is_refused():
-    with pytest.raises(CheckpointError, match=r"'\./nowhere' does not exist"):
-        resolve_backbone("./nowhere")
+@pytest.mark.parametrize("name", ["./nowhere", "no/such/folder"])
+def test_a_missing_folder_is_refused(name):
+    with pytest.raises(CheckpointError, match=f"'{name}' does not exist"):
+        resolve_backbone(name)
 
 
 def test_a_hub_name_without_network_is_explained():
