@@ -2,9 +2,9 @@
 
 The chat of a later pass consists of the first pass's messages, an assistant turn with the best candidate, and a user
 turn with the feedback. Broken rules concern the answer, so only the answer is quoted. A request to check each step
-quotes the whole text: shown a bare answer, a model replies with another one. Of 40 right answers it changed 29, and 5
-with the steps included (docs/log/second_pass.md). Generators may be trained on these exact words, so changes must be
-made together with such models.
+quotes the whole text, because a model that is shown a bare answer tends to replace it: of 40 right answers it changed
+29, but only 5 if the steps were quoted too (docs/log/second_pass.md). Generators may be trained on these exact words,
+so a change of wording needs new generators.
 """
 
 import math
@@ -19,9 +19,9 @@ QUALITY_FEEDBACK = (
 UNPARSEABLE_FEEDBACK = "Your reply had no answer in the requested output format. Give your final answer in that format."
 
 TAIL_CHARS = 600
-"""Length of the quoted end of a reply without an answer, where the answer should have been."""
+"""Number of characters quoted from the end of a reply without an answer, where the answer should be."""
 STEPS_CHARS = 8000
-"""Length of the quoted end of a text whose steps are to be checked, about 2,000 tokens."""
+"""Number of characters quoted from the end of a text whose steps are to be checked, about 2,000 tokens."""
 
 
 def feedback_messages(task: Task, problem: Problem, best: ScoredCandidate | None) -> tuple[Message, ...]:
@@ -31,7 +31,7 @@ def feedback_messages(task: Task, problem: Problem, best: ScoredCandidate | None
         task: task that supplies the first pass's chat.
         problem: problem that the chat is about.
         best: selected candidate, or a candidate without an answer if nothing could be selected (see ``exemplar``). None
-            if no candidate has text: the first chat is then repeated.
+            if no candidate has text; the first pass's chat is then repeated.
     """
     base = tuple(task.messages(problem))
     if best is None or best.candidate.text is None:
@@ -57,7 +57,7 @@ def feedback_text(task: Task, best: ScoredCandidate) -> str:
 def exemplar(pool: Sequence[ScoredCandidate]) -> ScoredCandidate | None:
     """Candidate to comment on if none can be selected.
 
-    Parsed before unparsed, then by penalty, mu, pass and id, the lowest first.
+    Parsed candidates come first. Within each group the order is lowest penalty, mu, pass and id.
     """
 
     def rank(scored: ScoredCandidate) -> tuple[bool, float, float, int, str]:

@@ -1,7 +1,7 @@
 """Probability of each field of a structured answer, from the candidates' values of this field.
 
-Every field (JSON path) is a small problem of its own: its answers are the distinct values among the candidates, and the
-value of a candidate that lacks the field is "missing". Numbers within the task's tolerance are one value
+Every field (JSON path) is a small problem of its own. Its answers are the distinct values among the candidates; a
+candidate without the field has the value "missing". Numbers within the task's tolerance count as one value
 (``tasks.fields.merged``). The log-odds that a value v is right are
 
     w . phi(v) + bias + bias of the kind of field,   phi = (answers, votes, skill, energy, penalty)
@@ -13,7 +13,7 @@ value of a candidate that lacks the field is "missing". Numbers within the task'
 ``votes``    log-odds of s_v
 ``skill``    sum over authors of f logit q, with f the share of the author's candidates that have the value, and q the
              author's share of right fields of this kind
-``energy``   mean standardised energy of the pool minus the lowest one with the value
+``energy``   mean standardised energy of the pool minus the lowest energy of a candidate with the value
 ``penalty``  minus the lowest penalty, over the answers with the value, of violations that name the field
 ===========  ==========================================================================================
 
@@ -40,26 +40,26 @@ from raydebm.tasks.fields import MAX_FIELDS, kind_of_field, merged
 
 TERMS = ("answers", "votes", "skill", "energy", "penalty")
 MISSING = ""
-"""Value of a field that a candidate lacks. JSON has no empty text."""
+"""Value of a field that a candidate lacks. No JSON value has an empty text."""
 LOWEST = 1e-4
-"""Minimum of the marginals and of their complements, before the log-odds are taken."""
+"""Marginals are clipped to [LOWEST, 1 - LOWEST] before their log-odds are taken."""
 
 
 class FieldModel(BaseModel):
-    """Fitted weights, and the authors' skills at fields."""
+    """Fitted weights, and the authors' skills by kind of field."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     weights: dict[str, float]
-    """By term."""
+    """Weight by term."""
     bias: float = 0.0
     kinds: dict[str, float] = {}
     """Bias by kind of field (``kind_of_field``); 0 for the others."""
     skills: dict[str, dict[str, float]] = {}
-    """Log-odds that a field is right, by author and kind of field. The empty name is for all kinds together."""
+    """Log-odds that a field is right, by author and kind of field. The empty name means all kinds together."""
 
     def skill(self, author: str, kind: str) -> float:
-        """Log-odds that a field of this kind is right, with the author's overall value, then 0, as defaults."""
+        """Log-odds that the author's field of this kind is right. Default: the value over all kinds, then 0."""
         known = self.skills.get(author, {})
         return known.get(kind, known.get("", 0.0))
 
@@ -87,7 +87,7 @@ class FieldEvidence:
     """Index of each answer by its canonical text."""
     path_of_row: Ints
     values: list[str]
-    """JSON text of each value, or of the number that represents it, R in total; ``MISSING`` for none."""
+    """JSON text of each value, R in total. One number represents all that are merged. ``MISSING`` without a value."""
     count: Ints
     """Number of candidates with the value, shape (R,)."""
     authors: list[str]
@@ -109,11 +109,11 @@ def terms_of(other_terms: Floats, author_share: Floats, skills: Floats) -> Float
 def field_evidence(
     pool: Sequence[ScoredCandidate], shares: Mapping[str, float] | None, reference: Reference
 ) -> FieldEvidence | None:
-    """Measure the evidence of a pool. None if no answer has fields, or if there are too many of them.
+    """Measure the evidence of a pool. None if no answer has fields, or if they have over ``MAX_FIELDS``.
 
     Args:
         pool: candidates of one problem.
-        shares: probability of each answer by ``vote_key``. Default: its share of the candidates.
+        shares: probability of each answer by ``vote_key``. Default: the answer's share of the candidates.
         reference: statistics of the authors' energies.
     """
     usable = [each for each in pool if each.report.fields and each.report.vote_key is not None]
@@ -184,7 +184,7 @@ def field_evidence(
 
 
 def _energies(usable: Sequence[ScoredCandidate], answer: Ints, rows: Ints, size: int, reference: Reference) -> Floats:
-    """The term ``energy``, shape (R,); 0 where nothing with the value was scored."""
+    """The term ``energy``, shape (R,); 0 if no candidate with the value was scored."""
     z = np.full(len(usable), np.nan)
     for place, each in enumerate(usable):
         if each.energies is not None:
@@ -216,7 +216,7 @@ def _penalties(answers: Sequence[ScoredCandidate], paths: Sequence[str], rows: I
 
 
 def _names(named: str, path: str) -> bool:
-    """Whether a violation at ``named`` is about the field at ``path``: itself, or a part of it."""
+    """Whether the field at ``path`` is the one at ``named`` or a part of it."""
     return path == named or path.startswith((f"{named}.", f"{named}["))
 
 
@@ -228,12 +228,12 @@ def field_beliefs(
     reference: Reference,
     model: FieldModel = UNFITTED,
 ) -> tuple[FieldBelief, ...]:
-    """Fields of the selected answer and of the other candidates' answers. Empty without a selection.
+    """Beliefs about every field of the pool's answers. Empty if nothing structured is selected.
 
     Args:
         pool: candidates of one problem.
-        best: the selected one.
-        beliefs: beliefs about the pool's answers; empty without a posterior.
+        best: selected candidate.
+        beliefs: beliefs about the pool's answers. Empty without a posterior.
         reference: statistics of the authors' energies.
         model: fitted weights.
     """

@@ -17,8 +17,8 @@ from raydebm.errors import GenerationError, LimitReachedError, ResourceError, Sc
 from raydebm.records import Decision, Message, Outcome, PassRecord, PassStop, Problem, ScoredCandidate
 
 PASS_FAILURES = (GenerationError, ScoringError, ServiceError, ResourceError, OSError)
-"""Errors of a part that is down (timeouts and lost connections are OSErrors). Any other exception is a bug or a misuse
-and is never turned into a decision."""
+"""Errors of an unavailable component (timeouts and lost connections are OSErrors). Any other exception is a bug or a
+misuse and is never turned into a decision."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +31,14 @@ class _SampledPass:
     stop: PassStop | None = None
     """Reason for the end of the pass. None if it was not sampled in waves."""
     lost: str = ""
-    """Reason for a failed pass, as the end of a sentence. Empty if it did not fail."""
+    """Reason for the failure, as the end of a sentence. Empty if the pass did not fail."""
 
 
 async def solve(problem: Problem, *, parts: Parts, policy: Policy) -> Outcome:
     """Sample, check, score and select; then accept, sample again with feedback, or abstain.
 
     The pool grows over the passes, and every pass selects from the whole pool. Single candidates may fail. If a whole
-    later pass fails or a limit forbids it, the decision is made from the earlier candidates and the reason states it.
+    later pass fails or a limit forbids it, the earlier candidates decide, and the reason says so.
 
     Args:
         parts: source, checker and scorer. The source observes the deadline's ``sample_until_s``.
@@ -109,7 +109,7 @@ async def _sample(
     longest_s: float,
 ) -> _SampledPass:
     """Sample one pass, or return the reason for its failure. Raises only in the first pass."""
-    so = "so this rests on earlier passes"
+    so = "so the decision uses earlier passes only"
     waves: PassWaves | None = None
     if policy.waves is not None:
         waves = PassWaves(
@@ -118,14 +118,14 @@ async def _sample(
     if pass_index > 1 and parts.deadline is not None:
         refusal = parts.deadline.refusal(longest_s)
         if refusal is not None:
-            return _SampledPass(lost=f"; pass {pass_index} was not begun ({refusal}), {so}")
+            return _SampledPass(lost=f"; pass {pass_index} was not started ({refusal}), {so}")
     try:
         with tracing.span("pass", {"raydebm.pass": pass_index}):
             candidates = await sample_pass(problem, parts=parts, pass_index=pass_index, messages=messages, waves=waves)
     except LimitReachedError as error:
         if pass_index == 1:
             raise
-        return _SampledPass(lost=f"; pass {pass_index} was not begun ({error}), {so}")
+        return _SampledPass(lost=f"; pass {pass_index} was not started ({error}), {so}")
     except PASS_FAILURES as error:
         if pass_index == 1:
             raise
@@ -133,7 +133,7 @@ async def _sample(
         lost = f"; pass {pass_index} could not be sampled ({error}), {so}"
         return _SampledPass(num_requested=count, num_failed=count, lost=lost)
     if pass_index > 1 and not candidates:
-        return _SampledPass(lost=f"; pass {pass_index} gave no candidate, {so}")
+        return _SampledPass(lost=f"; pass {pass_index} returned no candidate, {so}")
     num_failed = sum(scored.candidate.text is None for scored in candidates)
     stop = None if waves is None else waves.stop(candidates)
     num_cancelled = 0 if stop is None else stop.num_cancelled

@@ -28,7 +28,7 @@ is right (``posterior``), and the profile defines the selection (``profiles``):
 4. else abstain when p < ``tau_answer``, or when nothing can be selected;
 5. else accept.
 
-A policy also has the limits of one request (candidates, time, money). They end only the sampling.
+A policy also has the limits of one request (candidates, time, money). They end the sampling and do not decide.
 
 With ``waves`` a pass is sampled in waves. It ends when, according to ``waves.PassRule``, the remaining samples are
 unlikely to change the answer, or unlikely to make it certain.
@@ -52,7 +52,7 @@ from raydebm.tasks.base import TaskDefaults
 LIMITS = ("budget", "deadline_ms", "max_usd")
 """Fields that limit the sampling of one request."""
 FITTED = {"posterior", "prices", "guarantee", "tau_settled", "fields", "field_guarantee"}
-"""Fields that no recipe section and no request sets: results of calibration, and the generators' prices."""
+"""Fields that neither a recipe section nor a request sets: results of calibration, and the generators' prices."""
 
 
 def _read(value: Any) -> Any:
@@ -68,7 +68,7 @@ def _written(value: Posterior | None) -> dict[str, Any] | None:
 
 
 def _sizes(value: Any) -> Any:
-    """Validate the sizes of waves. An empty list means one wave, so that a request can override an operator's waves."""
+    """Sizes of waves as a tuple. An empty list means no waves, so that a request can override an operator's waves."""
     return (tuple(value) or None) if isinstance(value, list | tuple) else value
 
 
@@ -76,7 +76,7 @@ class Policy(PolicySettings):
     """All settings of a decision. Written by calibration or defined by a recipe.
 
     Raises:
-        ConfigError: unknown key, wrong type, or a value out of range. The message lists each with its value.
+        ConfigError: unknown key, wrong type, or a value out of range. The message lists each error.
     """
 
     model_config = ConfigDict(strict=True)
@@ -117,14 +117,15 @@ class Policy(PolicySettings):
     def _fitted(self) -> Self:
         if self.rule == "posterior" and self.posterior is None:
             raise ValueError(
-                "decision.rule is posterior, but none was fitted; run `raydebm calibrate`, or set decision.rule: paper"
+                "decision.rule is posterior, but no posterior was fitted; run `raydebm calibrate`, or set decision.rule: "
+                "paper"
             )
         return self
 
     @model_validator(mode="wrap")
     @classmethod
     def _readable(cls, value: Any, handler: Callable[[Any], Self]) -> Self:
-        # Defined last, to include the errors of the other validators.
+        # Defined last, so that it includes the errors of the other validators.
         try:
             return handler(value)
         except ValidationError as error:
@@ -146,12 +147,12 @@ class Policy(PolicySettings):
         return self.replaced(deadline_ms=min(self.deadline_ms or most_ms, most_ms))
 
     def without_accepting(self) -> "Policy":
-        """The policy without acceptance before the last pass. Waves still stop as under this policy."""
+        """The policy that samples every pass unless an answer is proven. Waves still stop as under this policy."""
         settled = self.tau_accept if self.tau_settled is None else self.tau_settled
         return self.replaced(tau_accept=1.0, tau_settled=settled)
 
     def without_guarantee(self, reason: str) -> "Policy":
-        """The policy with its guarantees marked as void. A guarantee that is already void keeps its reason."""
+        """The policy with its guarantees voided. A guarantee that is already void keeps its reason."""
         void = {
             name: {**guarantee, "certified": False, "reason": reason}
             for name in ("guarantee", "field_guarantee")
@@ -160,7 +161,7 @@ class Policy(PolicySettings):
         return self.replaced(**void) if void else self
 
     def settings(self) -> dict[str, Any]:
-        """Settings of a recipe's ``decision`` section and the limits that are set, without ``FITTED``."""
+        """Settings of a recipe's ``decision`` section and the limits that are set, except ``FITTED``."""
         return self.model_dump(mode="json", by_alias=True, exclude=FITTED, exclude_none=True)
 
     def to_json(self) -> dict[str, Any]:
@@ -171,9 +172,9 @@ class Policy(PolicySettings):
     def changed(self, changes: Mapping[str, Any]) -> "Policy":
         """The policy with some settings changed, by their JSON names.
 
-        A change voids the guarantee unless the certificate includes it. This is also true of a higher threshold: the
-        answers above it may be wrong more often. Only thresholds listed in the same certificate (``thresholds`` of
-        ``guarantee``) keep it.
+        A change voids the guarantee unless the guarantee covers it. Even a higher threshold voids it, because the
+        answers above that threshold may be wrong more often. Only the thresholds that were certified with it
+        (``thresholds`` of ``guarantee``) keep it.
 
         Raises:
             ConfigError: unknown key, wrong type, or a value out of range.
@@ -183,7 +184,7 @@ class Policy(PolicySettings):
         tau_answer = changes.get("tau_answer")
         if "tau_accept" not in changes and isinstance(tau_answer, int | float) and tau_answer > self.tau_accept:
             changes = {**changes, "tau_accept": tau_answer}
-        # The posterior is passed as an object: to write and read it would take most of the time.
+        # The posterior is passed as an object, because serialising and parsing it would take most of the time.
         objects = {"posterior": self.posterior, "fields": self.fields}
         settings = self.model_dump(mode="json", by_alias=True, exclude=set(objects))
         other = Policy.from_json({**settings, **objects, **changes})
@@ -196,7 +197,7 @@ class Policy(PolicySettings):
         return other.without_guarantee(f"the request changed {', '.join(sorted(changed)).replace('lambda_', 'lambda')}")
 
     def _with_other_fields(self) -> "Policy":
-        """The policy after a change of ``tau_field``, which only the guarantee on fields depends on."""
+        """The policy after a change of ``tau_field``, which affects only the guarantee on fields."""
         of_fields = self.field_guarantee
         if of_fields is None or not of_fields["certified"] or self.tau_field in of_fields["thresholds"]:
             return self
@@ -232,8 +233,8 @@ def _problems(error: ValidationError) -> Sequence[str]:
 def _harmless(before: Policy, after: Policy) -> set[str]:
     """Settings that may differ without voiding the guarantee.
 
-    These are ``tau_answer`` at another threshold of the same certificate, and ``tau_accept`` with one pass and no
-    waves, where it has no effect.
+    These are ``tau_answer`` if its new value is certified too, and ``tau_accept`` with one pass and no waves, where it
+    has no effect.
     """
     is_one_pass = before.waves is None and after.waves is None and before.max_passes == after.max_passes == 1
     is_certified = before.guarantee is not None and after.tau_answer in before.guarantee.get("thresholds", ())
@@ -249,10 +250,9 @@ def policy_of(
     Args:
         config: the recipe's ``decision`` section. Its lambda defaults to the task's.
         task_defaults: defaults of the recipe's task.
-        generators: the recipe's generators, for their prices. Local and recorded models are free.
+        generators: the recipe's generators, which supply the prices. Local and recorded models are free.
     """
     prices = {
-        # Models without an endpoint are free.
         one.name: (one.usd_per_million_tokens or (None, None))[1] if isinstance(one, OpenAIGenerator) else 0.0
         for one in generators
     }

@@ -1,4 +1,4 @@
-"""Read the policy of a run, a recipe or a file, and check that it fits a run."""
+"""Read a policy from a run, a recipe or a file, and check that it fits a run."""
 
 import json
 from typing import Any
@@ -42,7 +42,7 @@ def policy_in_force(run: RunDir) -> Policy:
 
 
 def policy_in(path: str, *, remedy: str = "give a file, `recipe`, or leave `policy` out") -> Policy:
-    """The policy of a file. Raises ConfigError if it is missing, with the remedy, or invalid."""
+    """The policy of a file. Raises ConfigError if it is invalid, or missing (the message then ends with ``remedy``)."""
     text = text_of(path, what="policy file", missing=f"; {remedy}")
     try:
         value = json.loads(text)
@@ -61,19 +61,19 @@ def check_fits(policy: Policy, recipe: Recipe, task: Task, *, what: str) -> None
         what: name of the policy in the error message.
 
     Raises:
-        ConfigError: its posterior was fitted for another task, or uses scores that are not measured in this run.
+        ConfigError: the posterior was fitted for another task, or uses scores that are not measured in this run.
     """
     if policy.posterior is None:
         return
     if policy.posterior.task not in ("", task.name):
         raise ConfigError(
-            f"{what} was fitted for task {policy.posterior.task!r}, and this is task {task.name!r}; calibrate one for "
-            "this task"
+            f"{what} was fitted for task {policy.posterior.task!r}, but this run's task is {task.name!r}; "
+            "calibrate a policy for this task"
         )
     at_hand = {baseline.name for baseline in recipe.evidence}
     if any(
         getattr(config, "logprobs", config.kind == "recorded") for config in recipe.generators
-    ):  # a pool may have them
+    ):  # a pool may have log-probabilities
         at_hand |= {OWN_LOGPROB, OWN_WORST_LOGPROB}
     missing = sorted(name for name in _scores(policy.posterior) if not _is_measured(name, at_hand))
     if missing:

@@ -4,13 +4,13 @@ In:   the outcome of one decision, its policy, another policy, optionally new en
 Out:  the decision under these settings, and whether it is exact.
 Independent of: files, models, upstream endpoints. Nothing is sampled.
 
-A later pass was sampled with feedback about the best candidate at that time. If the new policy would also sample again,
-but about another candidate, the recorded pass is used in place of the new one and ``exact`` is False. If the new policy
-would need a pass, or more of a pass, than was sampled, the result is REGENERATE.
+A later pass was sampled with feedback about the best candidate at that time. If the new policy also samples again but
+with feedback about another candidate, the recorded pass is used instead, and ``exact`` is False. If the new policy
+needs a pass that was not sampled, or more samples of a pass, the result is REGENERATE.
 
 Under another policy with waves, or with other energies, a recorded pass is cut to what the new policy would have
-sampled (``waves.cut_pass``), at the ends of waves; live, a wave may also end before its last candidates have arrived.
-If neither changed, every pass ends where it was recorded to end.
+sampled (``waves.cut_pass``). The cut is at the end of a wave, although a live wave may end before its last candidates
+have arrived. If neither has changed, every pass ends where it did in the record.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,9 @@ class Redecision:
     """Decision under the new settings."""
 
     decision: Decision
-    """REGENERATE if a pass, or a part of it, would be sampled that is not in the record."""
+    """REGENERATE if a pass, or a part of a pass, is needed that is not in the record."""
     as_it_stands: Decision
-    """ACCEPT or ABSTAIN: ``decision``, or the decision without the pass that is not in the record."""
+    """ACCEPT or ABSTAIN: ``decision``, or if that is REGENERATE, the decision from the recorded candidates."""
     best: ScoredCandidate | None
     signal: float | None
     penalty: float | None
@@ -40,8 +40,8 @@ class Redecision:
     num_candidates: int
     """Number of candidates used, including failed ones."""
     exact: bool
-    """False if a pass that was used answers feedback about another candidate than the new policy's selection, or about
-    a different share of the pass."""
+    """False if a recorded later pass was used although the new policy would have sampled it with feedback about another
+    candidate, or with another ``fresh_share``."""
     reason: str
     fields: tuple[FieldBelief, ...]
     """Fields of the selected answer, if it is structured."""
@@ -53,10 +53,10 @@ class Redecision:
 
 
 def with_energies(outcome: Outcome, energies: Mapping[str, Energies | None]) -> Outcome:
-    """The same outcome with the energies of another ensemble in its pool.
+    """The outcome with energies of another ensemble in its pool.
 
     Args:
-        energies: energies by candidate id. None or absent: the candidate could not be scored.
+        energies: energies by candidate id. None or absent if the candidate could not be scored.
     """
     pool = [replace(scored, energies=energies.get(scored.candidate.candidate_id)) for scored in outcome.pool]
     return replace(outcome, pool=pool)
@@ -68,12 +68,12 @@ def redecide(
     """Run the loop over a record. The recorded policy reproduces the recorded decision and selection.
 
     Args:
-        outcome: a decision with its pool, as stored.
-        recorded: its policy.
+        outcome: stored decision with its pool.
+        recorded: policy of the stored decision.
         policy: policy to decide by. Default: the recorded policy. Under a smaller budget the first pass is cut as if
             ``num_samples`` were smaller: every generator's first sample, then every generator's second, and so on. No
             pass is sampled once the budget is spent.
-        is_rescored: whether the energies differ from those at which the passes ended.
+        is_rescored: whether the energies differ from those that the passes were sampled with.
     """
     policy = recorded if policy is None else policy
     pool: list[ScoredCandidate] = []
@@ -125,8 +125,8 @@ def _sampled(
     pool: Sequence[ScoredCandidate],
     is_rescored: bool,
 ) -> tuple[list[ScoredCandidate], str]:
-    """Candidates of a pass that the policy would have sampled, and a description of samples that are not in the record;
-    empty if all are."""
+    """Candidates of a pass that the policy would have sampled, and a description of those missing from the record (empty
+    if none are missing)."""
     stop = outcome.passes[pass_index - 1].stop if outcome.passes else None
     if stop is not None and not is_rescored and policy == recorded:
         return drawn, ""
@@ -148,7 +148,7 @@ def _sampled(
         sampled, stop_reason = cut_pass(candidates, policy, earlier=pool, num_planned=num_planned)
         candidates = list(sampled)
         is_short = stop_reason is None
-    # A pass that ended by a deadline or a failure has no further samples under any rule.
+    # A deadline or a failure ends a pass under any rule.
     is_whole = stop is None or stop.reason == StopReason.BUDGET
     if not (asks_for_more if is_whole else is_short) or stop_reason not in (None, StopReason.BUDGET):
         return candidates, ""

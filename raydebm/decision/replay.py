@@ -31,10 +31,10 @@ RequestsOf = Callable[[Problem, int, tuple[Message, ...]], Sequence[GenerationRe
 
 
 class Recording:
-    """Recorded candidates with their reports, energies and scores, as the parts of the loop that look them up.
+    """Recorded candidates with their reports, energies and scores, which act as the loop's components.
 
     The first pass of a problem consists of all its recorded first-pass candidates except greedy ones. Later passes are
-    looked up by the ids of their requests.
+    looked up by the candidate ids of their requests.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Recording:
         Args:
             task: task of the problems.
             candidates: recorded candidates of all passes, by id.
-            requests_of: function that builds the requests of later passes. Default: later passes count as failed.
+            requests_of: function that builds the requests of later passes. Default: later passes fail.
         """
         self._by_id = candidates
         self._first = pools_of(each.candidate for each in candidates.values() if each.candidate.pass_index == 1)
@@ -56,7 +56,7 @@ class Recording:
 
     @property
     def missing(self) -> list[GenerationRequest]:
-        """Needed requests that are not in the record, each once, in the order in which they were needed."""
+        """Requests that were needed but are not in the record, each once, in order of need."""
         return list(self._missing.values())
 
     async def generate(
@@ -71,7 +71,7 @@ class Recording:
         """Look up one pass. ``arrived`` is called only with waves, because all candidates are available at once.
 
         Raises:
-            GenerationError: a candidate of the pass is not in the record; its request is then in ``missing``. With
+            GenerationError: a candidate of the pass is not in the record. ``missing`` then has its request. With
                 ``waves``, only the sampled candidates are looked up.
         """
         if pass_index == 1:
@@ -131,7 +131,7 @@ def replay(
 ) -> list[Outcome]:
     """Run the loop for every problem in order, under one policy or one policy per problem.
 
-    Not for use inside a running event loop.
+    Cannot be called inside a running event loop.
     """
     own = policy if callable(policy) else lambda problem: policy
 

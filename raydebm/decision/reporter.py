@@ -1,8 +1,8 @@
 """Gold-free reports of candidates, in processes that are killed when a check hangs.
 
-A check that never ends must fail its own candidate and no other. Python cannot interrupt it from inside (see
-``checker``), so each candidate is checked by a child process, which is killed when it takes too long. Several children
-work concurrently.
+A check that never ends must fail its own candidate and no other. Python cannot interrupt such a check within its own
+process, so a child process checks each candidate and is killed when it takes too long. Several children work
+concurrently.
 
 The protocol is JSON lines: ``{"task", "problem", "candidate", "deadline_s"}`` rows in, where ``task`` is the recipe's
 section as JSON or null, and ``{"report"}`` rows out. A child checks for any number of tasks. Independent of: gold.
@@ -27,7 +27,7 @@ from raydebm.tasks.child import ChildLostError, LastingChild, module_child, serv
 DEADLINE_S = 30.0
 """Time limit of one candidate's checks in a service, public tests included."""
 MAX_TASKS = 64
-"""Maximum number of cached definitions per child."""
+"""Maximum number of task definitions that a child caches."""
 
 
 class Reporter:
@@ -56,7 +56,7 @@ class Reporter:
         Args:
             problem: problem that the candidate answers.
             candidate: candidate with or without text.
-            task: the recipe's section, for a task defined by a user. Default: found by its name.
+            task: recipe section of a user-defined task. Default: the task is found by its name.
         """
         return self._threads.submit(self._report, problem, candidate, task)
 
@@ -67,7 +67,7 @@ class Reporter:
         return [report.result() for report in [self.submit(problem, candidate, task) for candidate in candidates]]
 
     def close(self) -> None:
-        """End the children; waiting candidates are dropped."""
+        """Stop the children and drop the waiting candidates."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         for child in self._children:
             child.close()
@@ -101,7 +101,7 @@ class Reporter:
 
 @lru_cache(maxsize=MAX_TASKS)
 def _task(name: str, section: str | None) -> Task:
-    """Task by name, from the recipe's section in JSON if it is given."""
+    """Task by name, or from the JSON of a recipe section."""
     return get_task(name) if section is None else task_of(TaskConfig.model_validate_json(section), name)
 
 
@@ -110,7 +110,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     problem, candidate = PROBLEM.record(request["problem"]), CANDIDATES.record(request["candidate"])
     try:
         report = check_candidate(_task(problem.task, request["task"]), problem, candidate)
-    except RaydebmError as error:  # such as a task that only the parent's program has added
+    except RaydebmError as error:  # for example, only the parent process has added the task
         report = unchecked(candidate.candidate_id, str(error))
     return {"report": REPORTS.row(report)}
 

@@ -37,9 +37,9 @@ def select(pool: Sequence[ScoredCandidate], lambda_: float) -> ScoredCandidate |
 
 
 def signal_of(pool: Sequence[ScoredCandidate], best: ScoredCandidate | None, signal: Signal) -> float | None:
-    """Gating sigma: the mean over every scored candidate of the pool (``pool_mean``), else the selected candidate's.
+    """Gating sigma: the mean over all scored candidates (``pool_mean``), or sigma of the selected candidate.
 
-    None if there is no such candidate.
+    None if no candidate was scored, or none is selected.
     """
     if signal != "pool_mean":
         return None if best is None or best.energies is None else best.energies.sigma
@@ -98,7 +98,7 @@ def decide_pool(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Po
 
 
 def beliefs_about(pool: Sequence[ScoredCandidate], policy: Policy, best: ScoredCandidate | None) -> tuple[Belief, ...]:
-    """Posterior of a pool's answers: the answer of ``best`` first, the others by probability.
+    """Posterior of a pool's answers: that of ``best`` first, the others by probability.
 
     Empty without a posterior or without a selection.
     """
@@ -132,7 +132,7 @@ def _decide_by_beliefs(
 
 
 def fields_of(pool: Sequence[ScoredCandidate], decided: PoolDecision, policy: Policy) -> tuple[FieldBelief, ...]:
-    """Fields of the selected answer; empty if it has none, or nothing is selected."""
+    """Fields of the selected answer. Empty if the answer has no fields, or nothing is selected."""
     return field_beliefs(
         pool,
         decided.best,
@@ -143,7 +143,7 @@ def fields_of(pool: Sequence[ScoredCandidate], decided: PoolDecision, policy: Po
 
 
 def final_decision(decided: PoolDecision, policy: Policy) -> Decision:
-    """Decision if no further pass can be sampled."""
+    """Decision without a further pass."""
     if policy.rule == "posterior":
         return (
             Decision.ABSTAIN
@@ -156,7 +156,7 @@ def final_decision(decided: PoolDecision, policy: Policy) -> Decision:
 
 
 def decide_by_confidence(confidence: float, *, passes_left: int, policy: Policy) -> Decision:
-    """Apply the rule of ``rule="posterior"`` to a selection with this probability of being right."""
+    """Apply the rule of ``rule="posterior"`` to the probability that the selection is right."""
     if confidence >= policy.tau_accept:
         return Decision.ACCEPT
     if passes_left > 0:
@@ -184,7 +184,7 @@ def _reason_by_posterior(first: Belief, decision: Decision, policy: Policy) -> s
 def _evidence_in_words(belief: Belief, decision: Decision, count: int = 3) -> str:
     """Largest terms of evidence for and against the answer in log-odds, such as ``share of candidates +1.2``.
 
-    The side of the decision is first.
+    The side that supports the decision is first.
     """
     terms = sorted(belief.contributions.items(), key=lambda term: -abs(term[1]))
     parts = [("for" if value > 0 else "against", name, value) for name, value in terms if abs(value) >= 0.005]
@@ -194,7 +194,7 @@ def _evidence_in_words(belief: Belief, decision: Decision, count: int = 3) -> st
         for side in order
         if (shown := [part for part in parts if part[0] == side])
     ]
-    return f"evidence (log-odds): {'; '.join(words)}" if words else "nothing speaks for or against it"
+    return f"evidence (log-odds): {'; '.join(words)}" if words else "no evidence for or against it"
 
 
 def _part_in_words(name: str) -> str:
@@ -242,14 +242,14 @@ def _unscored(pool: Sequence[ScoredCandidate]) -> str:
 
 
 def _silent(pool: Sequence[ScoredCandidate]) -> str:
-    """Names of the generators without any candidate. Empty if no candidate came at all: the reason then says so."""
+    """Note of the generators without any candidate. Empty if all failed, because the reason then says so."""
     written = {scored.candidate.generator for scored in pool if scored.candidate.text is not None}
     silent = sorted({scored.candidate.generator for scored in pool} - written)
     return f"; nothing came from {', '.join(silent)}" if silent and written else ""
 
 
 def _without_energy(pool: Sequence[ScoredCandidate]) -> str:
-    """Note that some candidates have no energies and therefore count less. Empty if none has or all have energies."""
+    """Note that some candidates have no energies and therefore count less. Empty if all or no candidates have them."""
     written = [scored for scored in pool if scored.candidate.text is not None]
     missing = sum(scored.energies is None for scored in written)
     return f"; {missing} of {len(written)} candidates have no energy" if 0 < missing < len(written) else ""

@@ -1,10 +1,10 @@
-"""The one table of pools: candidates as rows, pool after pool, with their answers, energies, labels and scores.
+"""Table of pools: candidates as rows, pool after pool, with their answers, energies, labels and scores.
 
-Selectors, profiles, evidence, metrics and studies are functions of it. It is made once, from live candidates
+Selectors, profiles, evidence, metrics and studies are functions of this table. It is built once, from live candidates
 (``PoolTable.of``) or from a run's tables (``pipeline.pools``).
 
 A cluster contains the candidates of a pool with equal answers (``vote_key``). Candidates without an answer, or with a
-failed check, are in no cluster. Requests without text are listed apart (``failed``).
+failed check, are in no cluster. Requests without text are listed separately (``failed``).
 
 Shapes: P pools, R rows, C clusters of all pools, K adapters, G authors, N rows of the largest pool.
 """
@@ -54,10 +54,10 @@ def sigmoid(log_odds: Floats) -> Floats:
 Scores = Mapping[str, Mapping[str, float | None]]
 """Scores of outside scorers (reward models, judges): name -> candidate id -> score, higher is better.
 
-None, NaN or a missing entry: the candidate was not scored.
+None, NaN or a missing entry means that the candidate was not scored.
 """
 SHUFFLE_SEED = 42
-"""Seed of the candidates' order in a run's pool, which must not reveal their generators."""
+"""Seed for shuffling the candidates of a run's pool, so that their order does not reveal their generators."""
 TRUNCATED = ("length", "max_tokens")
 """Finish reasons of a truncated text."""
 
@@ -97,13 +97,13 @@ class PoolTable:
     """Candidates of P pools. Rows of a pool are adjacent and ordered by candidate id."""
 
     problems: tuple[Problem, ...]
-    """One per pool. Empty if they are not known."""
+    """Problem of each pool. Empty if unknown."""
     clusters: tuple[tuple[Cluster, ...], ...]
     """Clusters by pool."""
     authors: tuple[str, ...]
-    """Names of the generators by code, sorted."""
+    """Sorted names of the generators. ``author_of_row`` indexes them."""
     written: Ints
-    """Shape (P,). Number of candidates with text."""
+    """Number of candidates with text in each pool, shape (P,)."""
     kinds: tuple[str, ...]
     """Kind of question by pool. Empty text if unknown."""
     candidates: tuple[ScoredCandidate, ...]
@@ -113,25 +113,25 @@ class PoolTable:
     """Index of the row's cluster among those of all pools; -1 without one."""
     author_of_row: Ints
     place_of_row: Ints
-    """Index in the pool as it was given."""
+    """Index of the candidate in its pool as passed to ``of``."""
     members: Floats
     """Energies, shape (R, K). NaN where an adapter has none."""
     penalty: Floats
     """E_constraint, shape (R,). +inf if the candidate did not parse."""
     correct: Floats
-    """Shape (R,). 1, 0, or NaN for unlabelled."""
+    """1 for correct, 0 for wrong, NaN for unlabelled, shape (R,)."""
     violation: Floats
     """Violation score in [0, 1], lower is better, shape (R,). NaN without one."""
     field_verdicts: NDArray[np.object_]
     """Verdicts on the row's fields (``Label.fields``), shape (R,). None without any."""
     scores: Mapping[str, Floats] = field(default_factory=dict)
-    """Shape (R,) by outside scorer, higher is better. NaN if absent."""
+    """Scores by outside scorer, each of shape (R,), higher is better. NaN if absent."""
     dimensions: Mapping[str, Floats] = field(default_factory=dict)
-    """Shape (R,) by part of the violation score, lower is better. NaN if unknown."""
+    """Values by part of the violation score, each of shape (R,), lower is better. NaN if unknown."""
     failed: tuple[tuple[int, ScoredCandidate], ...] = ()
     """Requests without text, each with the index of its pool. They are counted and never selected."""
     greedy: "PoolTable | None" = None
-    """The same problems' samples at temperature 0, a baseline. They belong to no pool."""
+    """Samples at temperature 0 of the same problems, a baseline. They do not belong to the pools."""
 
     @classmethod
     def of(
@@ -143,13 +143,13 @@ class PoolTable:
         scores: Scores | None = None,
         greedy: Sequence[Sequence[ScoredCandidate]] | None = None,
     ) -> "PoolTable":
-        """Make the table of these pools.
+        """Build the table of these pools.
 
         Args:
-            problems: Problem of each pool. Default: not known.
-            labels: Labels by candidate id. Candidates without one are unlabelled.
-            scores: Scores of outside scorers.
-            greedy: Samples at temperature 0 of each problem.
+            problems: problem of each pool. Default: unknown.
+            labels: labels by candidate id. Candidates without a label are unlabelled.
+            scores: scores of outside scorers.
+            greedy: samples at temperature 0 of each problem.
         """
         problems, labels = tuple(problems), labels or {}
         clusters, rows, cluster_of_row, first = [], [], list[int](), 0
@@ -203,7 +203,7 @@ class PoolTable:
     def kept(self, rows: Bools) -> "PoolTable":
         """The same pools with some of their rows, without failed requests and greedy samples.
 
-        Clusters keep their numbers, also those without a row.
+        Clusters keep their numbers, even if they lose all their rows.
         """
         return replace(self, failed=(), greedy=None, **self._taken(np.flatnonzero(rows)))
 
@@ -246,16 +246,16 @@ class PoolTable:
 
     @cached_property
     def answered(self) -> "PoolTable":
-        """The rows in clusters, of which evidence is measured."""
+        """The table of the rows in clusters, from which evidence is measured."""
         rows = self.cluster_of_row >= 0
         return self if rows.all() else self.kept(rows)
 
     def with_worth(self) -> "PoolTable":
-        """The pools with a candidate of known worth, from which posteriors learn."""
+        """The table of the pools with a candidate of known worth, on which posteriors are fitted."""
         return self.of_pools(np.flatnonzero(self.any(~np.isnan(self.worth))))
 
     def with_members(self, members: Mapping[str, Sequence[float]]) -> "PoolTable":
-        """The same rows with other energies, by candidate id. A candidate without an entry is unscored."""
+        """The same rows with other energies, given by candidate id. A candidate without an entry is unscored."""
         size = max((len(values) for values in members.values()), default=0)
         table = np.full((len(self.candidates), size), math.nan)
         for row, scored in enumerate(self.candidates):
@@ -276,15 +276,15 @@ class PoolTable:
         """The same rows with the labels used in training (``pairs.build_pairs``).
 
         If the task has violation scores, a candidate is correct if its score is in the lowest ``POSITIVE_FRAC`` of its
-        pool. The scorer was trained to separate these classes, so its energies are judged by them: candidates without
-        any violation may be too rare. Pools without violation scores are unchanged.
+        pool, because candidates without any violation may be too rare. The scorer was trained to separate these
+        classes, so its energies are judged by them. Pools without violation scores are unchanged.
         """
         known = ~np.isnan(self.violation)
         best = np.where(known, self.lowest_share(POSITIVE_FRAC), math.nan)
         return replace(self, correct=np.where(self.any(known)[self.pool_of_row], best, self.correct))
 
     def lowest_share(self, share: float) -> Bools:
-        """Whether a row is in its pool's share (at least one row, plus ties) of lowest violations. Shape (R,)."""
+        """Rows in this share of their pool with the lowest violations (at least one row, plus ties). Shape (R,)."""
         known = np.flatnonzero(~np.isnan(self.violation))
         ordered = known[np.lexsort((self.violation[known], self.pool_of_row[known]))]
         counts = np.bincount(self.pool_of_row[known], minlength=self.num_pools)
@@ -317,7 +317,7 @@ class PoolTable:
 
     @cached_property
     def offsets(self) -> Ints:
-        """First row of each pool, and R, shape (P + 1,)."""
+        """First row of each pool, with R at the end, shape (P + 1,)."""
         return np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.intp)
 
     @cached_property
@@ -386,7 +386,7 @@ class PoolTable:
 
     @cached_property
     def cost_usd(self) -> Floats:
-        """Shape (R,). NaN if unknown."""
+        """Cost in US dollars, shape (R,). NaN if unknown."""
         return _column(scored.candidate.cost_usd for scored in self.candidates)
 
     @cached_property
@@ -402,7 +402,7 @@ class PoolTable:
 
     @cached_property
     def broken(self) -> Mapping[str, Floats]:
-        """Sum of a constraint's penalties, shape (R,) by constraint. NaN if it is satisfied."""
+        """Sums of penalties by constraint, each of shape (R,). NaN if the constraint is satisfied."""
         columns: dict[str, Floats] = {}
         for row, scored in enumerate(self.candidates):
             for violation in scored.report.violations:
@@ -412,7 +412,7 @@ class PoolTable:
 
     @cached_property
     def evidence_scores(self) -> Mapping[str, Floats]:
-        """Shape (R,) by baseline that is evidence. NaN without a score."""
+        """Scores by baseline whose scores are evidence, each of shape (R,). NaN without a score."""
         values = [scored.evidence_scores for scored in self.candidates]
         names = sorted({name for own in values for name in own})
         return {name: _column(own.get(name) for own in values) for name in names}
@@ -427,11 +427,11 @@ class PoolTable:
 
     @cached_property
     def sigma(self) -> Floats:
-        """Population standard deviation over the adapters, shape (R,). NaN where nothing was scored."""
+        """Population standard deviation over the adapters, shape (R,). NaN if an adapter has no energy."""
         return self.members.std(axis=1) if self.num_members else np.full(len(self.members), math.nan)
 
     def of_adapters(self, adapters: Sequence[int]) -> "PoolTable":
-        """The same rows with the energies of some adapters."""
+        """The same rows with only these adapters' energies."""
         return replace(self, members=self.members[:, list(adapters)])
 
     def energy(self, lambda_: float) -> Floats:
@@ -524,7 +524,7 @@ class PoolTable:
 
     @cached_property
     def worth(self) -> Floats:
-        """1 right, 0 wrong, or 1 minus the violation score where labels have scores; NaN if unlabelled. Shape (R,)."""
+        """1 for right, 0 for wrong, or 1 minus the violation score if labels have scores. NaN if unknown. Shape (R,)."""
         return 1 - self.violation if self.has_violations else self.correct
 
     @cached_property
@@ -577,7 +577,7 @@ class PoolTable:
 
 
 def on_common_problems(tables: Sequence[PoolTable]) -> list[PoolTable]:
-    """Tables of the problems that are in all of them, in the first one's order."""
+    """Restrict tables to the problems that all of them have, in the order of the first table."""
     places = [{problem.problem_id: place for place, problem in enumerate(table.problems)} for table in tables]
     common = [name for name in places[0] if all(name in own for own in places)]
     return [table.of_pools([own[name] for name in common]) for table, own in zip(tables, places, strict=True)]
@@ -603,12 +603,12 @@ def _members(candidates: Sequence[ScoredCandidate]) -> Floats:
 
 
 def correct_of(label: Label | None) -> float:
-    """1, 0, or NaN for unlabeled."""
+    """1 for correct, 0 for wrong, NaN for unlabelled."""
     if label is None or label.verdict is Verdict.UNLABELED:
         return math.nan
     return float(label.verdict is Verdict.CORRECT)
 
 
 def violation_of(label: Label | None) -> float:
-    """Violation score; NaN without one."""
+    """Violation score of a label; NaN if it has none."""
     return math.nan if label is None or label.violation_score is None else label.violation_score

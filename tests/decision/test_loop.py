@@ -109,7 +109,7 @@ def test_a_second_pass_that_fails_leaves_the_decision_to_the_first(run, make_sou
     outcome = run(make_source([make_candidate("a", "42")], failure), {"a": UNSURE})
 
     assert outcome.answer == "42"
-    assert f"pass 2 could not be sampled ({failure}), so this rests on earlier passes" in outcome.reason
+    assert f"pass 2 could not be sampled ({failure}), so the decision uses earlier passes only" in outcome.reason
     assert (outcome.passes[1].num_requested, outcome.passes[1].num_failed) == (8, 8)
 
 
@@ -183,6 +183,6 @@ def test_a_limit_that_forbids_a_pass_leaves_the_decision_to_the_first(run, make_
 
     assert outcome.answer == "41!2"
     assert outcome.reason.endswith(
-        "; pass 2 was not begun (of max_usd 1 none is left), so this rests on earlier passes"
+        "; pass 2 was not started (of max_usd 1 none is left), so the decision uses earlier passes only"
     )
     assert (outcome.passes[1].num_requested, outcome.passes[1].num_failed) == (0, 0)

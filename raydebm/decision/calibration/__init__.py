@@ -1,1 +1,1 @@
-"""Policies fitted on labelled pools: thresholds by grid, posterior, profile, guarantee."""
+"""Fitting of policies on labelled pools: thresholds, posterior, profile and guarantee."""

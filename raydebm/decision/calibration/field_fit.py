@@ -49,8 +49,8 @@ class FieldFit:
     """1 or 0, shape (S,)."""
 
     def losses(self, tau: float) -> tuple[Floats, Floats]:
-        """+inf for each problem with a field at or above the threshold, else -inf; and the share of wrong ones among
-        these fields, 0 without any. Problems without labelled fields are left out."""
+        """Confidence and loss of each problem with labelled fields. The confidence is +inf if a field reaches the
+        threshold, else -inf. The loss is the share of wrong fields among those that reach it, 0 if none does."""
         shown = self.confidence >= tau
         problems, owner = np.unique(self.owner, return_inverse=True)
         count = np.bincount(owner[shown], minlength=len(problems))
@@ -58,7 +58,7 @@ class FieldFit:
         return np.where(count > 0, math.inf, -math.inf), wrong / np.maximum(count, 1)
 
     def certify(self, max_error: float, confidence: float) -> Guarantee:
-        """Find the lowest threshold that guarantees the error among the fields that are not flagged."""
+        """Find the lowest threshold with a guarantee on the error among the fields that are not flagged."""
         return certify(self.losses, self.confidence, max_error=max_error, confidence=confidence, binary=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class _Rows:
     pools: list[FieldEvidence | None]
     other_terms: Floats
     author_share: Floats
-    """(R, G); 0 for authors without a candidate"""
+    """Shape (R, G). 0 for authors without a candidate."""
     owner: Ints
     kind: Ints
     right: Floats
@@ -169,7 +169,7 @@ def fit_fields(
 def _skills(right: Floats, total: Floats, *, pooled: float) -> tuple[Floats, Floats]:
     """Shrunk log-odds of authors over all kinds, shape (..., G), and by kind, shape (..., G, K).
 
-    Kind 0 is every other kind, for which the value over all kinds is used.
+    Kind 0 means any other kind. Its values are those over all kinds.
     """
     overall = (right.sum(axis=-1) + SKILL_PRIOR * pooled) / (total.sum(axis=-1) + SKILL_PRIOR)
     is_known = np.arange(right.shape[-1]) > 0
@@ -264,7 +264,7 @@ def _evidence(
 
 
 def _kinds(pools: Sequence[FieldEvidence | None]) -> list[str]:
-    """Kinds of field with a bias of their own, most frequent first, after an empty name for the others."""
+    """An empty name for any other kind, then the kinds of field with a bias of their own, most frequent first."""
     counts: Counter[str] = Counter()
     for pool in pools:
         counts.update({} if pool is None else dict.fromkeys(map(kind_of_field, pool.paths), 1))
@@ -272,8 +272,8 @@ def _kinds(pools: Sequence[FieldEvidence | None]) -> list[str]:
 
 
 def _verdicts(pool: FieldEvidence, table: PoolTable, labelled: Sequence[int], selected: int | None) -> Floats:
-    """Verdict on each value, shape (R,): the selected answer's on its own values, else the share of the labelled
-    candidates with the value in which it is right. NaN without any.
+    """Verdict on each value, shape (R,). For values of the selected answer: the verdict in that answer. For others: the
+    share of the labelled candidates with the value in which it is right, NaN without such candidates.
 
     One value may be right in one answer and wrong in another: a restaurant is wrong in a plan that visits it twice.
     """
@@ -281,7 +281,7 @@ def _verdicts(pool: FieldEvidence, table: PoolTable, labelled: Sequence[int], se
     for row in labelled:
         verdicts, answer = table.field_verdicts[row], pool.answer_of.get(table.candidates[row].report.answer or "")
         if answer is not None:
-            # A field that neither the answer nor the reference answer has is rightly missing.
+            # A field that is in neither the answer nor the reference answer is rightly missing.
             verdict = np.array([verdicts.get(path, True) for path in pool.paths], dtype=np.float64)
             right[pool.rows[:, answer]] += verdict
             count[pool.rows[:, answer]] += 1

@@ -8,7 +8,7 @@ Settings that abstain on more than ``MAX_ABSTAIN_FRAC`` of the problems are excl
 share, then to fewer regenerations, then to the lambda and thresholds nearest those of the base policy. If no setting is
 within the limit, the one with the lowest abstention share is chosen and ``within_limit`` is False.
 
-Thresholds only determine where a problem stops, so the loop goes through all passes of each problem once per lambda,
+Thresholds only determine where a problem stops, so the loop samples all passes of each problem once per lambda,
 and the grid is evaluated on arrays. A test compares this with the loop under every setting.
 """
 
@@ -35,7 +35,7 @@ NUM_THRESHOLDS = 12
 MAX_ABSTAIN_FRAC = 0.10
 """Largest share of the validation problems on which the thresholds may abstain."""
 SIGNIFICANT_DIGITS = 4
-"""Thresholds are rounded up before they are tried, so that printed and tried values are equal."""
+"""Thresholds are rounded up before they are tried, so that printed and tried values agree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class CalibrationResult:
     """pass@1 without regeneration and abstention, by lambda. NaN without labels."""
     num_problems: int
     num_incomplete: int
-    """Problems with a later pass that could not be sampled; decided from the passes before it."""
+    """Problems with a later pass that could not be sampled. They are decided from the passes before it."""
 
     def facts(self) -> dict[str, Any]:
         """Main numbers, for display and for a manifest."""
@@ -108,7 +108,7 @@ class CalibrationResult:
 
 
 def without_gate(base: Policy, config: DecisionConfig) -> dict[float, Policy]:
-    """Policies by lambda that go through all passes: the grid may ask for a later pass of any problem."""
+    """Policies by lambda that sample all passes, because the grid may need a later pass of any problem."""
     lambdas = sorted({*config.lambdas, base.lambda_})
     return {lambda_: base.replaced(lambda_=lambda_, theta_sigma=0.0, theta_abstain=1e9) for lambda_ in lambdas}
 
@@ -126,7 +126,7 @@ def calibrate(
         outcomes: by lambda, the loop's outcomes for the validation problems under ``without_gate``. A problem with a
             failed later pass counts as incomplete.
         labels: labels by candidate id. Candidates without one are unlabelled.
-        base: policy that supplies the signal, the number of passes and the tie order.
+        base: policy that supplies the signal and the number of passes, and breaks ties.
         config: lambdas to try.
 
     Raises:

@@ -5,9 +5,9 @@ Out:  a policy with posterior, profile, thresholds and guarantee, and the eviden
 Independent of: files, Ray, the source of labels.
 
 Every number that judges the policy is from cross-fitted predictions: each problem is decided by a posterior that was
-fitted on other problems. Without a guarantee, a problem is answered if its expected gain is above that of refusing: p -
-(1 - p) wrong >= -refusal, so tau_answer = (wrong - refusal) / (1 + wrong). tau_accept maximises the mean gain over the
-problems' passes. With a guarantee, tau_answer is the lowest certified threshold (``guarantee``), and tau_accept
+fitted on other problems. Without a guarantee, a problem is answered if its expected gain is at least that of refusing:
+p - (1 - p) wrong >= -refusal, so tau_answer = (wrong - refusal) / (1 + wrong). tau_accept maximises the mean gain
+over the problems. With a guarantee, tau_answer is the lowest certified threshold (``guarantee``), and tau_accept
 maximises the gain expected from confidences, because labels that chose it could not also test it.
 """
 
@@ -49,15 +49,15 @@ class PolicyFit:
     policy: Policy
     choice: ProfileChoice
     guarantees: tuple[Guarantee, ...]
-    """Guarantees possible at the error rates of ``ERRORS``."""
+    """Result of certifying each error rate of the table, ``ERRORS`` by default."""
     guarantee: Guarantee | None
     """Requested guarantee."""
     confidence: Floats
-    """Shape (P,). Cross-fitted confidence in the final selection under the policy's ``tau_accept``."""
+    """Cross-fitted confidence in each final selection under the policy's ``tau_accept``, shape (P,)."""
     worth: Floats
-    """Shape (P,)."""
+    """Worth of each final selection, shape (P,)."""
     num_problems: int
-    """Labelled problems."""
+    """Number of labelled problems."""
     floor: float = -math.inf
     """Lowest threshold that can be certified (``Walk.floor``)."""
     fields: FieldFit | None = None
@@ -70,7 +70,7 @@ class PolicyFit:
         return {
             "policy": policy_id(self.policy),
             "profile": asdict(self.choice),
-            # Without the thresholds that were tried.
+            # Without the tested thresholds.
             "promises": [
                 {name: value for name, value in asdict(row).items() if name != "table"} for row in self.guarantees
             ],
@@ -116,14 +116,14 @@ def fit_policy(
 
     Args:
         table: problems of one task that no adapter was trained on, with the candidates of the first pass. Unlabelled
-            ones are ignored.
+            problems are ignored.
         base: policy that supplies lambda, passes and limits.
         config: costs and the requested guarantee.
         task: name of the problems' task.
         competition: whether different answers of one problem exclude each other. Defined by the task.
         checkpoint: fingerprint of the ensemble that computed the energies. Default: unknown.
         profile: profile to use. Default: chosen by tests.
-        walk: walks for policies with several passes. Default: one pass.
+        walk: function that walks the problems through several passes. Default: one pass.
         errors: error rates of the table of possible guarantees.
         terms: terms about answers that may have weight. Default: all.
         context: terms about "none of them" that may have weight. Default: all.
@@ -151,7 +151,7 @@ def fit_policy(
 
     crossfit = cross_fit(table, fit)
     given = _given_worth(table, crossfit)
-    # Without energies these profiles select what the posterior selects, and would be tested once more.
+    # Without energies these profiles select what the posterior selects, so testing them would repeat its test.
     idle = () if np.isfinite(table.answered.mu).any() else ("energy", "energy_vote")
     by_profile = {name: _at(given, _selected(name, table, crossfit)) for name in PROFILES if name not in idle}
     choice = choose_profile(by_profile, delta=DELTA)
@@ -175,13 +175,13 @@ def with_fields(fit: PolicyFit, fields: FieldFit | None, config: DecisionConfig)
     """The fit with a model of the fields, and the requested guarantee on them.
 
     Raises:
-        ConfigError: a guarantee is requested, and no field is labelled.
+        ConfigError: a guarantee on fields is requested, but no field is labelled.
     """
     if fields is None:
         if config.max_field_error is not None:
             raise ConfigError(
-                f"decision.max_field_error is {config.max_field_error:g}, and no answer has labelled fields; the task "
-                "needs structured answers, and reference answers for them"
+                f"decision.max_field_error is {config.max_field_error:g}, but no answer has labelled fields; use a "
+                "task with structured answers and reference answers, or leave it out"
             )
         return fit
     policy = fit.policy.replaced(fields=fields.model)
@@ -209,7 +209,9 @@ def fit_thresholds(
         PoolError: no problem is labelled.
     """
     if policy.posterior is None:
-        raise ConfigError("thresholds are chosen for a policy with a posterior, and this one has none; calibrate first")
+        raise ConfigError(
+            "thresholds need a policy with a posterior, but this one has none; run `raydebm calibrate` first"
+        )
     tested = _tested(policy.replaced(rule="posterior", guarantee=None), walked, config)
     worth = tested.test.steps[0].worth[:, -1]
     labelled = worth[~np.isnan(worth)]
@@ -233,8 +235,8 @@ class _Tested:
     test: GuaranteeTest
     """Test of the requested guarantee."""
     table: GuaranteeTest
-    """Test for the table of possible guarantees. Where labels chose the policy's ``tau_accept``, it uses another
-    ``tau_accept`` that labels did not choose."""
+    """Test for the table of possible guarantees. If labels chose the policy's ``tau_accept``, this test uses another
+    value that labels did not choose."""
 
 
 def _tested(base: Policy, walked: Callable[[Policy], Walk], config: DecisionConfig) -> _Tested:
@@ -281,8 +283,8 @@ def _fitted(tested: _Tested, choice: ProfileChoice, *, config: DecisionConfig, e
 
 
 def _stated(guarantee: Guarantee) -> dict[str, Any]:
-    """The guarantee in the form stored in a policy, with all certified thresholds, because a request may use another
-    one of them. Without a certified threshold only proven answers are returned."""
+    """The guarantee in the form stored in a policy. It lists all certified thresholds, because a request may use any of
+    them. Without a certified threshold, tau is 1, so only proven answers are returned."""
     tau = 1.0 if guarantee.tau is None else guarantee.tau
     facts = {name: getattr(guarantee, name) for name in ("max_error", "confidence", "certified", "problems")}
     return {**facts, "tau": tau, "thresholds": guarantee.certified_thresholds}
@@ -306,7 +308,7 @@ def _given_worth(table: PoolTable, crossfit: CrossFit) -> Floats:
 
 
 def _at(values: Floats, places: Any) -> Floats:
-    """Values at the given indices; 0 at index -1."""
+    """Values at the given indices; 0 where the index is -1."""
     return np.where(places >= 0, values[places], 0.0) if len(values) else np.zeros(len(places))
 
 
@@ -317,7 +319,7 @@ class _Predictions:
     table: PoolTable
     crossfit: CrossFit
     selected: Ints
-    """Shape (P,). The profile's cluster of each pool."""
+    """Cluster that the profile selects in each pool, shape (P,)."""
     parts: PoolParts | None
     selected_of_parts: Ints | None
 
@@ -333,7 +335,7 @@ class _Predictions:
         )
 
     def calibrated(self, posterior: Posterior, fold: int | None = None) -> Posterior:
-        """Recalibrate and correct for small pools on the other folds, or on all folds by default."""
+        """Recalibrate a posterior and correct it for small pools, on the folds other than ``fold``. Default: on all."""
         used = None if fold is None else self.crossfit.fold != fold
         whole = recalibrated(posterior, self.table, self.crossfit, self.selected, used=used)
         if self.parts is None or self.selected_of_parts is None:
@@ -391,14 +393,14 @@ def _with_thresholds(policy: Policy, steps: Walk, costs: CostsConfig) -> Policy:
 
 
 def _gain(steps: Walk, tau_accept: float, tau_answer: float, costs: CostsConfig) -> float:
-    """Mean gain per labelled problem, in right answers."""
+    """Mean gain per labelled problem. A right answer gains 1."""
     confidence, worth = final_step(steps, tau_accept)
     gain = np.where(confidence >= tau_answer, worth - costs.wrong * (1 - worth), -costs.refusal)
     return float(np.nanmean(gain - costs.pass_ * stops(steps, tau_accept)))
 
 
 def reliability_table(confidence: Floats, worth: Floats, num_bins: int = 10) -> list[dict[str, float]]:
-    """Reliability in bins with equal numbers of problems: mean confidence, mean worth, number."""
+    """Reliability in bins of equal size: mean confidence, mean worth and number of problems."""
     order = np.argsort(confidence, kind="stable")
     return [
         {"confidence": float(confidence[rows].mean()), "worth": float(worth[rows].mean()), "problems": len(rows)}

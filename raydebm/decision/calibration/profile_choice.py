@@ -38,7 +38,7 @@ class ProfileTest:
     challenger: Profile
     incumbent: Profile
     wins: int
-    """Problems on which only the challenger is right (or has the lower violation)."""
+    """Problems on which only the challenger is right, or on which it has the lower violation."""
     losses: int
     p_value: float
     """p-value of "the challenger's mean worth is not higher"."""
@@ -58,7 +58,7 @@ class ProfileChoice:
 
 
 def choose_profile(worth: Mapping[Profile, Floats], *, delta: float) -> ProfileChoice:
-    """Choose a profile by testing them in the order of ``PROFILES``.
+    """Choose a profile by testing the profiles in the order of ``PROFILES``.
 
     Args:
         worth: worth of each profile's selection on each held-out problem, shape (P,), by profile: 1 or 0, or 1 -
@@ -107,6 +107,6 @@ def _level(challenger: Profile, delta: float) -> float:
 
 
 def _simplest(worth: Mapping[Profile, Floats]) -> Profile:
-    """Simple profile with the highest mean worth; the first one if equal."""
+    """Simple profile with the highest mean worth. Ties go to the first."""
     known = [profile for profile in SIMPLE if profile in worth and not np.isnan(worth[profile]).all()]
     return max(known, key=lambda profile: float(np.nanmean(worth[profile])), default=SIMPLE[0])

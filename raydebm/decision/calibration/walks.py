@@ -1,7 +1,7 @@
 """Labelled problems walked through their passes, and tests of guarantees on these walks.
 
-A walk has the confidence and the worth of each problem's selection after each pass. Confidences determine where
-``tau_accept`` ends it. Independent of: posteriors, costs, files.
+A walk has the confidence and the worth of each problem's selection after each pass. It ends at the first pass whose
+confidence reaches ``tau_accept``. Independent of: posteriors, costs, files.
 """
 
 import math
@@ -29,7 +29,7 @@ class Walk:
     floor: float = -math.inf
     """Lowest threshold that can be certified (``guarantee.certify``)."""
     is_unknown: Bools | None = None
-    """Shape (P, S). Passes that were not sampled. They count as wrong answers that are returned: confidence 1, worth 0.
+    """Passes that were not sampled, shape (P, S). Each counts as a returned wrong answer: confidence 1, worth 0.
     Default: all passes were sampled."""
 
     def expected(self) -> "Walk":
@@ -63,16 +63,17 @@ def stops(steps: Walk, tau_accept: float) -> Any:
 class GuaranteeTest:
     """Answer thresholds, each tested on the walk of its own policy.
 
-    ``tau_accept`` is at least ``tau_answer``, so an answer threshold above it changes where problems stop. In waves it
-    also changes the samples; thresholds above ``tau_accept`` then share the walk of the next value in a short list.
+    ``tau_accept`` must be at least ``tau_answer``, so an answer threshold above the policy's ``tau_accept`` raises it
+    and changes where problems stop. With waves it also changes the samples. Such thresholds then share the walk of the
+    next higher value in ``accept``.
     """
 
     steps: tuple[Walk, ...]
-    """A single walk that serves all values of ``tau_accept``; with waves, one walk for each value of ``accept``."""
+    """A single walk for all values of ``tau_accept`` or, with waves, one walk for each value of ``accept``."""
     accept: tuple[float, ...]
     """Values of ``tau_accept``, the policy's own first. Chosen from confidences only."""
     is_free: bool
-    """Whether any ``tau_accept`` above the policy's own is possible, because it only changes where a walk ends."""
+    """Whether every ``tau_accept`` above the policy's own can be tested, because it only changes where a walk ends."""
 
     @classmethod
     def of(cls, policy: Policy, steps: Walk, walked: Callable[[Policy], Walk]) -> "GuaranteeTest":
@@ -103,7 +104,8 @@ class GuaranteeTest:
     def certify(self, error: float, *, confidence: float, binary: bool) -> Guarantee:
         """Find the lowest threshold with a guarantee for this error rate.
 
-        Candidates are the labelled problems' confidences under the policy, and the highest ones of later passes.
+        The tested thresholds are confidences of labelled problems under the policy and, without waves, the highest
+        confidences over all passes.
         """
         own, losses = self._at(-math.inf)
         own = own[~np.isnan(losses)]
@@ -129,7 +131,7 @@ class GuaranteeTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceStep:
-    """Inputs of the decision after one pass. None where nothing could be selected."""
+    """Inputs of the decision after one pass. None if nothing could be selected."""
 
     signal: float | None
     sigma: float | None
@@ -143,7 +145,7 @@ class TraceStep:
 
     @property
     def worth(self) -> float:
-        """1 minus the violation score, or without one 1 for a right selection and 0 for a wrong one or none."""
+        """1 minus the violation score. Without such scores, the same as ``correct``."""
         return self.correct if math.isnan(self.violation) else 1 - self.violation
 
 
@@ -177,5 +179,5 @@ def steps_of(outcome: Outcome, labels: Mapping[str, Label]) -> list[TraceStep]:
 
 
 def to_length(steps: Sequence[TraceStep], num: int) -> list[TraceStep]:
-    """The steps of ``num`` passes: a walk that ended early repeats its last one, from which the loop then decides."""
+    """The steps of ``num`` passes. A walk that ended early repeats its last step, from which the loop decides then."""
     return [steps[min(index, len(steps) - 1)] for index in range(num)]

@@ -12,7 +12,7 @@ through ``authors`` and ``skill``:
                  wrong answers coincide; without ``authors``, the vote fails for q_g < 1/2. If problems have kinds,
                  logit q_g is the author's skill in this kind minus the level of the kind, which all authors share
 ``energy``       mean of z over the pool minus the lowest z in a
-``penalty``      minus the lowest E_constraint in a, at most ``MAX_PENALTY``
+``penalty``      minus the lowest E_constraint in a, which is capped at ``MAX_PENALTY``
 ``length``       mean over the pool minus the mean over a of the log number of characters, standardised within authors
                  like the energy: high for an answer with short texts
 ===============  ======================================================================================
@@ -24,7 +24,7 @@ Terms for "none of them":
 ``kind``        difficulty of the kind of question: log-odds that no candidate is right on its problems, minus those on
                 all problems; left out where problems have no kinds
 ``pool_length`` mean over the pool of the standardised log number of characters: high if all texts are longer than usual
-``unparsed``    share of the candidates with text that have no answer
+``unparsed``    share of the candidates with text that are in no cluster
 ==============  ======================================================================================
 
 Sources: optimal aggregation of answers and verifier scores, arXiv 2510.13918; one coin per author, Dawid and Skene
@@ -42,7 +42,7 @@ MAX_PENALTY = 10.0
 
 
 def log_votes(table: PoolTable) -> Floats:
-    """The term ``votes``, (C,)."""
+    """The term ``votes``, shape (C,)."""
     sizes = np.bincount(table.cluster_of_row, minlength=table.num_clusters)
     totals = np.bincount(table.pool_of_row, minlength=len(table.clusters))
     return np.log(sizes / totals[table.pool_of_cluster])
@@ -87,6 +87,6 @@ BUILT_IN = (
     Term(name="pool_length", words="mean length", about="none", measure=lambda inputs: inputs.pool_length),
     Term(name="unparsed", words="no answer", about="none", measure=lambda inputs: inputs.table.unparsed),
 )
-"""In the order of their columns."""
+"""Built-in terms in the order of their columns."""
 TERMS = tuple(term.name for term in BUILT_IN if term.about == "answer")
 CONTEXT = tuple(term.name for term in BUILT_IN if term.about == "none")

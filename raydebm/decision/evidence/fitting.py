@@ -26,7 +26,7 @@ from raydebm.tasks.base import Task
 SKILL_PRIOR = 10.0
 """Pseudo-candidates added to every author's skill, at the pooled share of right candidates."""
 KIND_PRIOR = 50.0
-"""Pseudo-candidates added to an author's candidates of one kind, and to those of all authors together
+"""Pseudo-candidates added for each kind, to an author's candidates and to those of all authors together
 (docs/log/skill_by_kind.md)."""
 DIFFICULTY_PRIOR = 2.0
 """Pseudo-problems added to the problems of one kind, at the share without a right candidate over all kinds."""
@@ -34,7 +34,7 @@ NUM_FOLDS = 10
 
 
 def given_worth(table: PoolTable, reference: Reference) -> Floats:
-    """Worth of the returned candidate of each cluster, shape (C,). The cluster's worth if it is unlabelled."""
+    """Worth of the candidate returned for each cluster, shape (C,). The cluster's worth if that is unlabelled."""
     worth = table.worth[representatives(table, reference)]
     return np.where(np.isnan(worth), table.cluster_worth, worth)
 
@@ -45,8 +45,8 @@ def has_kinds(table: PoolTable) -> bool:
 
 
 def _unsolved(table: PoolTable) -> Floats:
-    """1 minus the worth of each pool's best candidate, and 1, shape (P, 2). Both are 0 for a pool that has no labels or
-    a proven answer, because it does not count in estimates."""
+    """1 minus the worth of each pool's best candidate, and a constant 1, shape (P, 2). Both are 0 for a pool without
+    labels or with a proven answer, so that it does not count in estimates."""
     best = -table.least(np.where(np.isnan(table.worth), math.inf, -table.worth))
     counts = np.isfinite(best) & ~_proven(table)
     return np.where(counts[:, None], np.column_stack([1 - best, np.ones(len(best))]), 0.0)
@@ -60,7 +60,7 @@ def _proven(table: PoolTable) -> Bools:
 def _sums_by_kind(table: PoolTable, values: Floats, used: Bools) -> Floats:
     """Sums of ``values`` (P, X) over the pools in use of each kind, shape (number of kinds, X).
 
-    0 for the unknown kind, so that its estimates are those over all kinds.
+    The sums of the unknown kind are 0, so that its estimates are those over all kinds.
     """
     kinds, kind = table.kind_of_pool
     sums = np.zeros((len(kinds), values.shape[1]))
@@ -183,8 +183,8 @@ def reference_of(table: PoolTable, used: Bools, *, lambda_: float) -> Reference:
 
 
 def _norms(values: Floats, table: PoolTable, used: Bools) -> list[tuple[float, float]]:
-    """(mean, standard deviation) of each author's values, shrunk towards the values over all authors, which are
-    last."""
+    """(mean, standard deviation) of each author's values, shrunk towards those over all authors. The last pair is over
+    all authors."""
     own, author = values[used], table.author_of_row[used]
     center = float(own.mean()) if len(own) else 0.0
     scale = max(float(own.std()), 1e-6) if len(own) > 1 else 1.0
@@ -251,17 +251,17 @@ def fit_posterior(
 ) -> Posterior:
     """Fit the weights. Probabilities are not recalibrated (see ``recalibration``).
 
-    Returns the prior's weights if every answer is proven or refuted, or none was parsed.
+    The weights are the prior's if every answer is proven or refuted, or none was parsed.
 
     Args:
-        table: Labelled problems. Unlabelled ones are ignored.
-        lambda_: Weight of E_constraint in E.
-        task: Name of the problems' task.
-        competition: Whether different answers of one problem exclude each other. Ignored for violation scores, where
+        table: labelled problems. Unlabelled problems are ignored.
+        lambda_: weight of E_constraint in E.
+        task: name of the problems' task.
+        competition: whether different answers of one problem exclude each other. Ignored for violation scores, where
             they never do.
-        terms: Terms about answers that may have weight. Default: all, including all baseline scores.
-        context: Terms about "none of them" that may have weight. Default: all, including all baseline scores.
-        used: Mask of the pools to learn from. Default: all.
+        terms: terms about answers that may have weight. Default: all, including all baseline scores.
+        context: terms about "none of them" that may have weight. Default: all, including all baseline scores.
+        used: mask of the pools to learn from. Default: all.
 
     Raises:
         PoolError: no problem in use is labelled.
@@ -301,7 +301,7 @@ def fit_posterior(
 
 
 def folds_of(problem_ids: Sequence[str], num_folds: int) -> Ints:
-    """Fold of each problem, assigned in turn by hashed id. Fold sizes differ by at most one."""
+    """Fold of each problem. Distinct ids are assigned in turn, ordered by hash, so fold sizes differ by at most one id."""
     ranked = sorted(set(problem_ids), key=lambda name: content_id("fold", name))
     place = {name: index % num_folds for index, name in enumerate(ranked)}
     return np.array([place[name] for name in problem_ids], dtype=np.intp)

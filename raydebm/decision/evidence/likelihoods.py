@@ -26,7 +26,7 @@ from raydebm.decision.table import Floats, Ints, sigmoid
 
 PRIOR_SD = 0.5
 NUM_DISPERSIONS = 10
-"""Maximum number of dispersion estimates, each from the weights under the previous one."""
+"""Maximum number of dispersion estimates, each from the weights fitted with the previous estimate."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,7 +44,7 @@ class Design:
 
     @cached_property
     def row_weight(self) -> Floats:
-        """1 over the number of its problem's labelled clusters, 0 for an unlabelled one, shape (R,)."""
+        """Weight of each cluster, shape (R,): 1 / number of its problem's labelled clusters, or 0 if unlabelled."""
         known = ~np.isnan(self.right)
         per_pool = np.bincount(self.owner, known, len(self.context))
         return np.where(known, (1 / np.maximum(per_pool, 1))[self.owner], 0.0)

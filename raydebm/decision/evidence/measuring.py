@@ -1,10 +1,11 @@
-"""Measure every term of evidence, about each distinct answer of a pool and about "none of them is right".
+"""Measure every term of evidence about each distinct answer of a pool and about "none of them is right".
 
-Terms are the built-in ones (``built_in_terms``), those added by user modules, and two for each score: a baseline whose
-scores are evidence, or the generators' log-probabilities (``own_logprob``, ``own_worst_logprob``):
+Terms are the built-in ones (``built_in_terms``), those added by user modules, and two for each score. Scores are
+those of baselines that are evidence, and the generators' log-probabilities (``own_logprob``, ``own_worst_logprob``):
 
 ===================== ================================================================================
-``score:<name>``      mean over an answer's candidates minus the mean over the pool, standardised within authors
+``score:<name>``      mean over an answer's candidates minus the mean over the pool, of the score standardised
+                      within authors
 ``pool_score:<name>`` mean over the pool of the standardised score, for "none of them"
 ===================== ================================================================================
 
@@ -85,11 +86,11 @@ def evidence_of(
     """Measure the terms of every cluster.
 
     Args:
-        table: Pools.
-        reference: Statistics of the authors.
-        skills: Log-odds of the author of each row in a cluster, shape (R,). Default: the skills of ``reference``.
-        difficulties: Difficulty of each pool's kind, shape (P,). Default: the difficulties of ``reference``.
-        names: Names of the terms to measure. Default: all. Baseline scores are always measured where candidates have
+        table: pools.
+        reference: statistics of the authors.
+        skills: log-odds of the author of each row in a cluster, shape (R,). Default: the skills of ``reference``.
+        difficulties: difficulty of each pool's kind, shape (P,). Default: the difficulties of ``reference``.
+        names: names of the terms to measure. Default: all. Baseline scores are always measured where candidates have
             them.
 
     Raises:

@@ -32,7 +32,7 @@ PRIOR_SD = 1.0
 FULL_SHARE = 0.1
 """Maximum share of labelled pools that are smaller than ``full_size``."""
 MAX_POOLS = 2000
-"""Maximum number of labelled pools to take parts of, chosen by hashed id. Two parameters need no more."""
+"""Maximum number of labelled pools to take parts of, chosen by hashed id. More are not needed for two parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,12 +41,12 @@ class PoolParts:
 
     full_size: int
     table: PoolTable
-    """A pool for each part."""
+    """Table with one pool per part."""
     crossfit: CrossFit
 
     @classmethod
     def of(cls, table: PoolTable, crossfit: CrossFit) -> Self | None:
-        """Sample parts of 1, 2, 4, ... candidates below ``full_size``. None if pools have one candidate."""
+        """Sample parts of 1, 2, 4, ... candidates below ``full_size``. None if no pool has a smaller part."""
         written = table.written
         full_size = int(np.sort(written)[int(FULL_SHARE * len(written))])
         sizes = [2**power for power in range(full_size.bit_length()) if 2**power < full_size]
@@ -65,9 +65,9 @@ class PoolParts:
         """The same posterior with the correction for small pools.
 
         Args:
-            posterior: Posterior recalibrated on whole pools.
-            selected: Selected cluster of each part, shape (P,); -1 for none.
-            used: Mask of the parts to learn from. Default: all.
+            posterior: posterior recalibrated on whole pools.
+            selected: selected cluster of each part, shape (P,); -1 for none.
+            used: mask of the parts to learn from. Default: all.
         """
         is_used = selected >= 0 if used is None else (selected >= 0) & used
         rows = selected[is_used]

@@ -1,13 +1,14 @@
-"""One posterior over the answers of a pool, with "none of them" as an additional outcome.
+"""Posterior over the answers of a pool, with "none of them" as an additional outcome.
 
     E(a) = -theta . phi(a),  E(none) = -theta_0 . phi_0,  p(a | pool) = softmax(-E) over clusters and none
 
-phi and phi_0 are the terms of ``evidence``. Majority vote is a special case: all weight on ``votes``. Where several
-answers of one problem can be right (programs, plans), clusters do not compete and
+phi and phi_0 are the terms of evidence (``measuring``). Majority vote is a special case: all weight on ``votes``. Where
+several answers of one problem can be right (programs, plans), clusters do not compete and
 p(a) = sigmoid(theta . phi(a) - theta_0 . phi_0). Where labels are violation scores, p(a) is 1 minus the expected
 violation.
 
-An answer that an exact constraint proves has p = 1. An answer that it refutes has p = 0 and no influence on the others.
+An answer that an exact constraint proves has p = 1. An answer that an exact constraint refutes
+has p = 0 and no influence on the others.
 
 Probabilities are recalibrated within the same family, by a temperature and a bias against "none" (``recalibration``):
 
@@ -50,7 +51,7 @@ PRIOR: Mapping[str, float] = {
 """Weights before any label is seen: votes at full weight, authors at half of their log-odds because they are not
 independent, energies at a small weight, and E_constraint at the paper's lambda of 1. Absent terms have weight 0."""
 LOWEST = 1e-6
-"""Minimum of estimated probabilities and of their complements. 0 and 1 are reserved for proofs."""
+"""Estimated probabilities are kept within [LOWEST, 1 - LOWEST]. 0 and 1 are reserved for proofs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +66,7 @@ class Belief:
     """Probability that the answer is right. Where labels are violation scores, 1 minus the expected violation."""
     contributions: Mapping[str, float]
     """Contribution of each term to the log-odds, relative to the average over the pool's clusters. ``base`` is the
-    remainder, so that the contributions sum to the log-odds. Empty where a proof sets the probability to 0 or 1."""
+    remainder, so that the contributions sum to the log-odds. Empty if a proof sets the probability to 0 or 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,7 +99,7 @@ class Posterior:
     offset: float = 0.0
     """Bias of the recalibration towards every answer and against "none"."""
     full_size: int = 0
-    """Number of candidates with text at or above which a pool counts as full-size."""
+    """Number of candidates with text from which a pool counts as full-size."""
     size_offset: float = 0.0
     """Decrease of the offset per halving below ``full_size``."""
     size_slope: float = 0.0
@@ -106,9 +107,9 @@ class Posterior:
     num_problems: int = 0
     """Number of labelled problems in the fit."""
     task: str = ""
-    """Task that it was fitted for. Empty for a posterior that was not fitted, such as majority vote."""
+    """Task that the posterior was fitted for. Empty if it was not fitted, such as majority vote."""
     checkpoint: str = ""
-    """Fingerprint of the ensemble whose energies it was fitted on. Empty if unknown."""
+    """Fingerprint of the ensemble whose energies the posterior was fitted on. Empty if unknown."""
 
     def __post_init__(self) -> None:
         answers, none = ([term.name for term in terms_about(about)] for about in ("answer", "none"))
@@ -132,8 +133,8 @@ class Posterior:
                 raise ConfigError(f"{name} of the posterior must be a finite number, got {value!r}; calibrate again")
 
     def beliefs(self, pool: Sequence[ScoredCandidate]) -> tuple[Belief, ...]:
-        """Beliefs about a pool's answers, most probable first. Ties are ordered by the lowest energy of their
-        candidates, then by key."""
+        """Beliefs about a pool's answers, most probable first. Ties go to the answer with the lowest
+        energy, then to the smallest key."""
         table = PoolTable.of([pool])
         return self.beliefs_of(pool, table, self.estimates(table))
 
@@ -165,7 +166,7 @@ class Posterior:
         return tuple(sorted(beliefs, key=rank))
 
     def estimates(self, table: PoolTable) -> Estimates:
-        """Probabilities as arrays, with exact proofs applied, and recalibrated."""
+        """Recalibrated probabilities as arrays, with exact proofs applied."""
         terms, context = (
             tuple(name for name, weight in weights.items() if weight != 0)
             for weights in (self.weights, self.context_weights)
@@ -208,15 +209,15 @@ class Posterior:
         return full
 
     def recalibrate(self, probability: Floats, none: Floats, owner: Ints, written: Ints) -> tuple[Floats, Floats]:
-        """Recalibrated probabilities of clusters and of "none", shapes (C,) and (P,).
+        """Recalibrate probabilities of clusters and of "none", shapes (C,) and (P,).
 
         0 and 1 are unchanged. Where clusters compete, a pool's probabilities and "none" still sum to 1.
 
         Args:
-            probability: Probability of each cluster, shape (C,).
-            none: Probability that no answer of the pool is right, shape (P,). Ignored where clusters do not compete.
-            owner: Pool of each cluster, shape (C,).
-            written: Number of candidates with text, shape (P,).
+            probability: probability of each cluster, shape (C,).
+            none: probability that no answer of the pool is right, shape (P,). Ignored where clusters do not compete.
+            owner: pool of each cluster, shape (C,).
+            written: number of candidates with text, shape (P,).
         """
         halvings = self.halvings(written)
         offset = (self.offset - self.size_offset * halvings)[owner]

@@ -2,14 +2,14 @@
 
 ===============  ==============================================================================
 ``vote``         the answer with the most candidates
-``best_author``  the most frequent answer of the author present that is most skilled in the kind of question
-``energy``       the answer of the lowest E = mu + lambda E_constraint
+``best_author``  the most frequent answer of the pool's author with the highest skill in the kind of question
+``energy``       the answer with the lowest E = mu + lambda E_constraint
 ``energy_vote``  the answer with the largest sum of exp(-E)
 ``posterior``    the most probable answer
 ===============  ==============================================================================
 
-Ties go to the more probable answer. Among the candidates with the selected answer, the most skilled author's is
-returned, and of these the one with the lowest E (``terms.representatives``). Equal answers can differ in correctness,
+Ties go to the more probable answer. Among the candidates with the selected answer, one of the most skilled author is
+returned: the one with the lowest E (``terms.representatives``). Equal answers can differ in correctness,
 such as programs that agree only on the examples, and skill predicts it better than energy
 (docs/log/best_author_representative.md).
 
@@ -46,7 +46,7 @@ def _preference(profile: Profile, table: PoolTable, posterior: Posterior) -> Flo
 
 
 def _votes_of_best_author(table: PoolTable, posterior: Posterior) -> Floats:
-    """Candidates per cluster by the author present in the pool that is most skilled in its kind of question."""
+    """Candidates per cluster by the pool's author with the highest skill in its kind of question."""
     skills, names = skill_of_rows(table, posterior.reference), np.array(table.authors)[table.author_of_row]
     _, rank = np.unique(np.rec.fromarrays([skills, names]), return_inverse=True)
     best = np.full(len(table.clusters), -1, dtype=np.intp)
@@ -57,7 +57,7 @@ def _votes_of_best_author(table: PoolTable, posterior: Posterior) -> Floats:
 
 
 def winners(profile: Profile, table: PoolTable, estimates: Estimates, posterior: Posterior) -> Ints:
-    """Index of each pool's selected cluster, shape (P,). -1 without an answer that is not refuted."""
+    """Index of each pool's selected cluster, shape (P,). -1 if every answer is refuted, or there are no answers."""
     table = table.answered
     value = _preference(profile, table, posterior)
     # A proven answer wins under every profile.
@@ -72,7 +72,7 @@ def winners(profile: Profile, table: PoolTable, estimates: Estimates, posterior:
 
 
 def _minus_energy(table: PoolTable, posterior: Posterior) -> Floats:
-    """Negated lowest E of each cluster, shape (C,). -inf where nothing was scored."""
+    """Negated lowest E of each cluster, shape (C,). -inf if nothing was scored."""
     least = np.full(table.num_clusters, np.inf)
     np.minimum.at(least, table.cluster_of_row, table.energy(posterior.reference.lambda_))
     return -least

@@ -37,11 +37,11 @@ def recalibrated(
     """The same posterior with offset and slope fitted on cross-fitted predictions.
 
     Args:
-        posterior: Posterior before recalibration.
-        table: Labelled problems.
-        crossfit: Predictions for these problems, not recalibrated.
-        selected: Selected cluster of each pool, shape (P,); -1 for none.
-        used: Mask of the pools to learn from. Default: all.
+        posterior: posterior before recalibration.
+        table: labelled problems.
+        crossfit: predictions for these problems, not recalibrated.
+        selected: selected cluster of each pool, shape (P,); -1 for none.
+        used: mask of the pools to learn from. Default: all.
     """
     rows = np.flatnonzero(selected >= 0 if used is None else (selected >= 0) & used)
     if not len(rows):
@@ -83,11 +83,11 @@ def _exclusive(owner: Ints, crossfit: CrossFit, rows: Ints, chosen: Ints, worth:
     """Likelihood where answers compete.
 
     Args:
-        owner: Pool of each cluster, shape (C,).
-        crossfit: Predictions for P pools.
-        rows: Pools to learn from, shape (M,).
-        chosen: Selected cluster of each, shape (M,).
-        worth: Worth of each selection, shape (M,).
+        owner: pool of each cluster, shape (C,).
+        crossfit: predictions for P pools.
+        rows: pools to learn from, shape (M,).
+        chosen: selected cluster of each of these pools, shape (M,).
+        worth: worth of each selection, shape (M,).
     """
     place = np.full(len(crossfit.none), -1, dtype=np.intp)
     place[rows] = np.arange(len(rows))

@@ -29,8 +29,7 @@ class Author:
     skill: float
     """Log-odds that one of the author's candidates is right."""
     kinds: Mapping[str, float] = field(default_factory=dict)
-    """The same on problems of one kind, for each kind with labelled candidates of the author. Empty where problems have
-    no kinds."""
+    """``skill`` on problems of one kind, for each kind with labelled candidates of the author. Empty without kinds."""
     center: float
     """Mean of mu over the author's candidates."""
     scale: float
@@ -40,7 +39,7 @@ class Author:
     length_scale: float = 1.0
     """Standard deviation of log(1 + characters) over the author's candidates, > 0."""
     scores: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """Mean and standard deviation (> 0) of the score over this author's candidates, by baseline."""
+    """Mean and standard deviation (> 0) of the score over the author's candidates, by baseline."""
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Author":
@@ -70,10 +69,10 @@ class Reference:
     lambda_: float
     """Weight of E_constraint in E."""
     kinds: Mapping[str, Kind] = field(default_factory=dict)
-    """By name. Empty where problems have no kinds."""
+    """Statistics by kind. Empty if problems have no kinds."""
 
     def author(self, name: str) -> Author:
-        """Statistics of one author; the default for one without labelled candidates."""
+        """Statistics of one author; ``default`` if the author has no labelled candidates."""
         return self.authors.get(name, self.default)
 
     def skill(self, author: str, kind: str) -> float:
@@ -111,7 +110,7 @@ class Reference:
 
 
 def _json(part: Author | Reference) -> dict[str, Any]:
-    """JSON values, without the key ``kinds`` where problems have none."""
+    """JSON values, without the key ``kinds`` if it is empty."""
     return {name: value for name, value in asdict(part).items() if value or name != "kinds"}
 
 
@@ -204,8 +203,7 @@ class TermInputs:
 
     @cached_property
     def voice(self) -> Floats:
-        """1 / number of clustered candidates by the row's author in its pool, so that an author's rows sum to 1. Shape
-        (R,)."""
+        """1 / number of the author's clustered candidates in the row's pool, shape (R,)."""
         return 1 / self.table.votes_of_author
 
     @cached_property
@@ -252,8 +250,8 @@ class Term:
     words: str
     """Readable description of the term, such as ``share of candidates``."""
     measure: Callable[[TermInputs], Floats]
-    """Function that returns bounded values, shape (C,) or, for a term about "none", (P,). NaN means "not measured" and
-    is not treated as 0."""
+    """Function that returns bounded values of shape (C,) or, for a term about "none", (P,). NaN means "not measured",
+    which differs from 0."""
     about: About = "answer"
 
 
@@ -268,4 +266,4 @@ def add_term(term: Term) -> None:
         ConfigError: another term with this name exists.
     """
     if ADDED_TERMS.setdefault(term.name, term) is not term:
-        raise ConfigError(f"term of evidence {term.name!r} exists already; choose another name")
+        raise ConfigError(f"term of evidence {term.name!r} already exists; choose another name")

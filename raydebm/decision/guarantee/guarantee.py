@@ -11,7 +11,7 @@ Given n, the number of wrong ones is binomial with the true risk, so
 is a p-value of "the risk at tau is above alpha". Losses in [0, 1], such as violation scores, are tested by betting
 (``risk_bounds.betting_p_value``), which uses their small variance. Several thresholds are tested without inflating the
 error, by fixed-sequence testing: four sequences of thresholds start at different coverages (``STARTS``), each is tested
-from strict to lenient at level delta / 4, and ends at the first threshold that does not pass. Thresholds are chosen
+from strict to lenient at level delta / 4, until the first threshold that does not pass. Thresholds are chosen
 from confidences only, never from labels. Where a threshold also changes the samples, it is tested on the samples of its
 own policy.
 
@@ -38,7 +38,7 @@ from raydebm.errors import ConfigError
 STARTS: tuple[float, ...] = (0.10, 0.25, 0.40, 0.60)
 """Coverages at which the sequences of thresholds start."""
 BOUNDED_STARTS: tuple[float, ...] = (0.25, 0.50, 0.75, 0.90)
-"""The same if losses are not 0 or 1: a test by betting needs more problems, even if their losses are small."""
+"""``STARTS`` for losses that are not 0 or 1: a test by betting needs more problems, even if the losses are small."""
 STEP = 0.01
 """Difference in coverage between neighbouring thresholds of a sequence."""
 MAX_PROBLEMS = 100_000
@@ -49,7 +49,7 @@ ERRORS = 1000
 AtThreshold = Callable[[float], tuple[Floats, Floats]]
 """(P,) confidences and (P,) losses of the final answers under the policy of a threshold. NaN if unlabelled."""
 FloorAt = Callable[[float], float]
-"""Function of a threshold: the lowest threshold that can be tested on the samples of its policy."""
+"""Function from a threshold to the lowest threshold that can be tested on the samples of its policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class ThresholdTest:
     tau: float
     answered: int
     wrong: float
-    """Number of wrong answers, or sum of losses that are not 0 or 1."""
+    """Number of wrong answers, or the sum of losses if they are not 0 or 1."""
     coverage: float
     """Share of answered problems."""
     upper_bound: float
@@ -79,7 +79,7 @@ class Guarantee:
     """1 - delta"""
     certified: bool
     tau: float | None
-    """Lowest confidence to answer at. None if nothing is certified."""
+    """Lowest confidence at which to answer. None if nothing is certified."""
     problems: int
     """Number of calibration problems."""
     answered: int
@@ -89,20 +89,20 @@ class Guarantee:
     base_error: float
     """Risk if every problem is answered."""
     max_coverage: float
-    """Highest possible coverage of a rule with this guarantee, if ``base_error`` is the true risk."""
+    """Highest coverage that a rule with this guarantee can have if ``base_error`` is the true risk."""
     more_problems: int | None
-    """Estimated number of further labelled problems that would certify some coverage. None if certified or out of
-    reach."""
+    """Estimated number of further labelled problems that would certify some coverage. None if already certified, or if
+    ``MAX_PROBLEMS`` would not suffice."""
     smallest_error: float | None
-    """Smallest ``max_error`` that the first threshold of any sequence would pass with these problems."""
+    """Smallest ``max_error`` that could be certified on these problems. None if there is none below 1."""
     table: tuple[ThresholdTest, ...]
 
     @property
     def certified_thresholds(self) -> list[float]:
         """Every certified threshold, strict to lenient.
 
-        With probability ``confidence`` the guarantee is valid for all of them at once. Thresholds between them are not
-        tested.
+        With probability ``confidence`` the guarantee is valid for all of them at once. It does not cover thresholds
+        between them.
         """
         return [row.tau for row in self.table if row.certified]
 
@@ -121,12 +121,12 @@ def certify(
     Args:
         at: calibration problems by threshold. Losses are 1 for a wrong answer and 0 for a right one, or violation
             scores.
-        thresholds: values whose quantiles are the tested thresholds. May depend on confidences and never on labels.
+        thresholds: values whose quantiles are the tested thresholds. They may depend on confidences but not on labels.
         max_error: error to guarantee (alpha), a mean loss among answered problems.
         confidence: probability with which the guarantee holds (1 - delta).
         binary: whether losses are 0 or 1.
-        floor_at: floor of each threshold. Thresholds below their floor are not tested. May depend on confidences and
-            never on labels.
+        floor_at: floor of each threshold. Thresholds below their floor are not tested. Floors may depend on confidences
+            but not on labels.
 
     Raises:
         ConfigError: no problem is labelled.
@@ -152,8 +152,8 @@ def certify_smallest(
     """Find the smallest error that can be guaranteed at a given coverage.
 
     The threshold is the highest one that answers ``min_coverage`` of the problems. Labels choose only the error, by
-    fixed-sequence testing over a grid from large to small (see the module docstring). Arguments and errors as in
-    ``certify``.
+    fixed-sequence testing over a grid from large to small (see the module docstring). The other arguments and the
+    errors are those of ``certify``.
 
     Args:
         min_coverage: minimum share of answered problems, in (0, 1].
@@ -211,7 +211,7 @@ class _Problems:
         if not labelled.any():
             raise ConfigError("a guarantee needs labelled problems, got none; label some, or leave out max_error")
         self.base_confidence, self.base_losses = confidence_of[labelled], losses[labelled]
-        """Confidence and loss of the labelled problems, each answered."""
+        """Confidences and losses of the labelled problems if every problem is answered."""
         self.starts = STARTS if binary else BOUNDED_STARTS
         self._at, self._binary = at, binary
         self._losses: dict[float, Floats] = {}
@@ -220,7 +220,7 @@ class _Problems:
     def losses(self, tau: float) -> Floats:
         """Losses of the problems answered at a threshold, in a random order that depends only on P.
 
-        Ordered by confidence, the low losses would be first, and a bet on them would not be fair.
+        In order of confidence, low losses would come first, and the bets would not be fair.
         """
         if tau not in self._losses:
             confidence_of, losses = self._at(tau)
@@ -231,7 +231,7 @@ class _Problems:
         return self._losses[tau]
 
     def coverage(self, tau: float) -> float:
-        """Share of the labelled problems that are answered."""
+        """Share of the labelled problems that are answered at a threshold."""
         answered = len(self.losses(tau))
         return answered / self._num_labelled[tau] if answered else 0.0
 
@@ -244,7 +244,7 @@ class _Problems:
         return risk_p_value(math.fsum(losses) * (more / len(losses) if len(losses) else 1.0), more, alpha)
 
     def upper_bound(self, tau: float, level: float) -> float:
-        """Largest risk that the answered problems do not reject at this level."""
+        """Largest risk that is not rejected at this level."""
         losses = self.losses(tau)
         if self._binary:
             return risk_upper_bound(math.fsum(losses), len(losses), level)

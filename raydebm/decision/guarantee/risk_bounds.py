@@ -1,7 +1,7 @@
 """p-values of "the mean loss is above alpha", and upper confidence bounds of the mean loss.
 
-Losses of 0 or 1 are binomial. Losses in between, such as violation scores, are tested by betting, which is much sharper
-than a bound on their sum if their variance is small.
+The sum of losses of 0 or 1 is binomial. Losses in between, such as violation scores, are tested by betting, which is
+much sharper than a bound on their sum if their variance is small.
 """
 
 import math
@@ -16,7 +16,7 @@ BETTING_LEVEL = 0.05
 
 
 def risk_p_value(wrong: float, count: int, alpha: float) -> float:
-    """p-value of "the share of wrong answers is above alpha" after ``count`` answers; 1 without any."""
+    """p-value of "the share of wrong answers is above alpha" after ``count`` answers; 1 without answers."""
     return 1.0 if count == 0 else float(bdtr(_whole(wrong), count, alpha))
 
 

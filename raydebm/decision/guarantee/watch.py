@@ -24,10 +24,10 @@ class ErrorWatch:
 
     The wealth M_t = prod_{i <= t} (1 + lambda_i (err_i - alpha)), with M_0 = 1, is a nonnegative supermartingale under
     H0 because the bet lambda_i in [0, 1 / alpha) depends on earlier outcomes only. Ville's inequality bounds the
-    probability that M_t ever reaches 1 / delta by delta. The bet is the approximate GRAPA rule (aGRAPA) of Waudby-Smith
-    and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024: the regularised mean's distance
-    from alpha over variance plus its square, clipped to [0, ``MAX_BET`` / alpha]. The prior mean is alpha, so the first
-    bet is 0.
+    probability that M_t ever reaches 1 / delta by delta. The bet follows the approximate GRAPA rule (aGRAPA) of
+    Waudby-Smith and Ramdas, "Estimating means of bounded random variables by betting", JRSS B 2024: gap / (variance +
+    gap^2), clipped to [0, ``MAX_BET`` / alpha], where gap is the regularised mean minus alpha. The prior mean is alpha,
+    so the first bet is 0.
 
     Raises:
         ConfigError: alpha or delta is not strictly between 0 and 1.
@@ -36,7 +36,7 @@ class ErrorWatch:
     alpha: float
     """Guaranteed error rate."""
     delta: float = 0.05
-    """Probability of ever raising a false alarm."""
+    """Maximum probability of ever raising a false alarm."""
     num: int = 0
     """Number of outcomes so far."""
     num_wrong: int = 0
@@ -54,7 +54,7 @@ class ErrorWatch:
 
     @property
     def bet(self) -> float:
-        """lambda of the next outcome."""
+        """lambda for the next outcome."""
         mean = (self.alpha + self.num_wrong) / (self.num + 1)
         variance = (self.alpha * (1 - self.alpha) + self.squares) / (self.num + 1)
         gap = mean - self.alpha
@@ -67,7 +67,7 @@ class ErrorWatch:
 
     @property
     def alarmed(self) -> bool:
-        """Whether the alarm was ever raised. It is permanent."""
+        """Whether the alarm was ever raised."""
         return self.alarmed_at is not None
 
     def after(self, wrong: bool) -> "ErrorWatch":
@@ -95,7 +95,7 @@ class ErrorWatch:
 
 
 def suspension_of(errors: ErrorWatch) -> str | None:
-    """Reason for a suspension by an alarm, with the numbers; None without one. A suspension changes no decision."""
+    """Reason for a suspension, with the numbers. None without an alarm. A suspension does not change decisions."""
     if errors.alarmed_at is None:
         return None
     return (

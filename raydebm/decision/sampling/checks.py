@@ -14,8 +14,8 @@ from raydebm.tasks.fields import HasFields, named_path, value_key
 def check_candidate(task: Task, problem: Problem, candidate: Candidate) -> ConstraintReport:
     """E_constraint = sum_j w_j C_j of a candidate. Never raises.
 
-    A candidate that has no text, does not parse, or whose checker crashed or returned an invalid penalty gets +inf and
-    cannot be selected. ``error`` has the reason unless the text itself is at fault.
+    E_constraint is +inf if the candidate has no text, does not parse, or its checker crashed or returned an invalid
+    penalty; the candidate cannot be selected then. ``error`` has the reason, except for text that does not parse.
     """
     if candidate.text is None:
         return unchecked(candidate.candidate_id, f"no text to check: {candidate.error}")
@@ -34,7 +34,7 @@ def _check(task: Task, problem: Problem, candidate_id: str, text: str) -> Constr
     answer = task.parse(problem, text)
     if answer is None:
         return ConstraintReport(candidate_id=candidate_id, answer=None, vote_key=None, penalty=math.inf)
-    # JSON can encode a lone surrogate; writing, storing or sending the answer would raise.
+    # JSON can encode a lone surrogate, which cannot be written, stored or sent as UTF-8.
     violations = tuple(
         replace(
             violation,

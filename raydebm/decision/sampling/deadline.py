@@ -3,7 +3,7 @@
 Rules:
 
 1. candidates are accepted during the first nine tenths of the time; the last tenth is for checking and scoring them;
-2. a candidate that is not sampled, checked and scored in time fails with ``FailureKind.LATE``;
+2. a candidate that was not sampled, checked and scored in time fails with ``FailureKind.LATE``;
 3. a further pass begins only if the time left is at least the duration of the longest pass so far.
 
 Instants are on the running event loop's clock, so tests can use a loop with its own clock.
@@ -20,7 +20,7 @@ JUDGING_SHARE = 0.1
 
 
 def now_s() -> float:
-    """Seconds of the running event loop's clock."""
+    """Time in seconds on the running event loop's clock."""
     return asyncio.get_running_loop().time()
 
 
@@ -30,7 +30,7 @@ class Deadline:
 
     total_ms: float
     at_s: float
-    """Due time of the decision."""
+    """Time on the event loop's clock at which the decision is due."""
 
     @classmethod
     def starting_now(cls, total_ms: float, *, spent_s: float = 0.0) -> "Deadline":
@@ -38,7 +38,7 @@ class Deadline:
 
         Args:
             total_ms: whole time budget.
-            spent_s: part of it that has already passed.
+            spent_s: part of the budget that has already passed.
         """
         return cls(total_ms=total_ms, at_s=now_s() + total_ms / 1000 - spent_s)
 
@@ -52,7 +52,7 @@ class Deadline:
         return max(0.0, self.at_s - now_s())
 
     def refusal(self, longest_pass_s: float) -> str | None:
-        """Reason why no further pass may begin. None if a pass as long as the longest so far fits."""
+        """Reason why no further pass may begin. None if there is time for a pass as long as the longest so far."""
         left_s = self.left_s()
         if left_s > 0 and left_s >= longest_pass_s:
             return None
@@ -67,7 +67,7 @@ class Deadline:
         return f"it had not arrived after {until_ms:g} ms of the deadline of {self.total_ms:g} ms"
 
     def unjudged(self, candidate: Candidate) -> ScoredCandidate:
-        """Mark a candidate that was written but not checked and scored in time as failed."""
+        """The candidate as failed, because it was written but not checked and scored in time."""
         error = f"it was not checked and scored by the deadline of {self.total_ms:g} ms"
         return ScoredCandidate(
             candidate=replace(candidate, text=None, error=error, failure=FailureKind.LATE),

@@ -1,4 +1,4 @@
-"""One pass: candidates are checked and scored while others are still being written.
+"""Sampling of one pass: candidates are checked and scored while others are still being written.
 
 This module defines the protocols of the loop: a source of candidates, a checker, a scorer, and a source of baseline
 scores. Checker, scorer and baselines run concurrently. Each is called with all waiting candidates whenever it is free,
@@ -35,7 +35,7 @@ class CandidateSource(Protocol):
         arrived: Arrived,
         waves: PassWaves | None = None,
     ) -> list[Candidate]:
-        """Candidates of one pass. A failed one has ``error``.
+        """Candidates of one pass. A failed candidate has ``error``.
 
         Args:
             problem: problem, without gold.
@@ -60,7 +60,7 @@ class Checker(Protocol):
 
 class EnergyScorer(Protocol):
     async def score(self, problem: Problem, candidates: Sequence[Candidate]) -> list[Energies | None]:
-        """Energies per candidate, in order. None for one that could not be scored (such as NaN)."""
+        """Energies per candidate, in order. None if a candidate could not be scored, for example because of NaN."""
         ...
 
 
@@ -73,7 +73,7 @@ class ScoreSource(Protocol):
 
 
 class Observer:
-    """Receiver of a request's events as they happen; this one ignores them."""
+    """Receiver of a request's events as they happen. The base class ignores them."""
 
     def scored(self, scored: ScoredCandidate) -> None:
         """Called with each candidate that has text, once its checks and energies are known."""
@@ -102,7 +102,7 @@ class Parts:
 
 
 class _Stage(Generic[T]):
-    """Worker that feeds a checker or a scorer."""
+    """Worker that passes waiting candidates to a checker or a scorer."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class _Pass:
         self._is_closed = True
 
     async def run(self, generate: Callable[[], Awaitable[list[Candidate]]]) -> tuple[ScoredCandidate, ...]:
-        """Scored candidates in the order of the returned list, until the deadline."""
+        """Sample until the deadline, and return the scored candidates in the source's order."""
         deadline = self._parts.deadline
         drawing = asyncio.ensure_future(self._draw(generate))
         work = [drawing, *(asyncio.ensure_future(stage.run()) for stage in self._stages)]
@@ -203,14 +203,14 @@ class _Pass:
             await asyncio.wait(work, timeout=left_s, return_when=asyncio.FIRST_EXCEPTION)
             for task in work:
                 if task.done():
-                    task.result()  # re-raises an error of the part
+                    task.result()  # re-raises the task's error
         finally:
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
         # A source that ignores the deadline contributes only the candidates that it announced.
         drawn = list(self._arrived.values()) if drawing.cancelled() else drawing.result()
-        # Candidates that arrive after the pass was settled are not part of it.
+        # Candidates that arrived after the pass was settled are not part of it.
         return tuple(self._scored(candidate) for candidate in drawn if self.has(candidate.candidate_id))
 
     async def _draw(self, generate: Callable[[], Awaitable[list[Candidate]]]) -> list[Candidate]:
@@ -254,11 +254,11 @@ async def sample_pass(
 ) -> tuple[ScoredCandidate, ...]:
     """Sample one pass: check and score the source's candidates as they arrive, and return them in the source's order.
 
-    With ``waves`` the pass ends where they end it; ``waves.stop`` then has the reason.
+    If ``waves`` is given, it determines the end of the pass, and ``waves.stop`` returns the reason.
 
     Raises:
-        ScoringError: the checker or the scorer returned a wrong number of results.
-        Exception: an error of any part; the other parts are cancelled.
+        ScoringError: the checker, the scorer or the baselines returned a wrong number of results.
+        Exception: an error of any component. The others are cancelled.
     """
     drawn = _Pass(problem, parts)
     if waves is not None:

@@ -1,22 +1,22 @@
-"""Sample a pass in waves: the order of its samples, its end, and the savings.
+"""Sampling of a pass in waves: the order of its samples, its end, and the savings.
 
 In:   a policy with ``waves``, the candidates of earlier passes, and the samples of the whole pass.
 Out:  the part of the pass to sample, and a ``PassStop`` with the reason for its end.
 Independent of: the source of samples. A source passes its requests to ``PassWaves.run``; a replay cuts a recorded pass
 with ``cut_pass``. Both apply the same ``PassRule`` to the same candidates, so a replay reproduces the decision.
 
-Order: every generator's first sample, then every generator's second, and so on, as under limits. Waves are therefore
-mixed: the rule assumes exchangeable samples, and repetitions by one generator are weak evidence. Generators with more
-right answers per US dollar are first (skill in the fitted posterior, price of completion tokens), free ones before all
-others by skill, and those of unknown skill or price last, in configured order.
+Order: every generator's first sample, then every generator's second, and so on, as under limits. Each wave
+therefore mixes generators: the rule assumes exchangeable samples, and repetitions by one generator are weak evidence.
+Free generators are first, by skill. Then follow those with the most right answers per US dollar (skill in the fitted
+posterior, price of completion tokens). Generators of unknown skill or price are last, in configured order.
 
 A pass ends
 
-1. as soon as the selection is an answer that an exact constraint proves;
-2. from the first wave on, if it is ``settled``: with ``rule="posterior"`` by its probabilities and ``tau_accept`` (and
-   only if the profile selects the settled answer), else by votes only.
+1. as soon as an exact constraint proves the selected answer;
+2. from the first wave on, if it is ``settled``: with ``rule="posterior"`` by the probabilities and ``tau_accept`` (and
+   only if the profile selects the settled answer), else by the votes.
 
-Where answers do not compete (programs, plans: the posterior's ``competition`` is ``independent``) votes settle nothing,
+If answers do not compete (programs, plans: the posterior's ``competition`` is ``independent``), votes settle nothing,
 and only a proof ends a pass early.
 """
 
@@ -43,7 +43,7 @@ class Wave:
 
     pass_index: int
     number: int
-    """Number of the wave, from 1."""
+    """Number of the wave in its pass, from 1."""
     num_planned: int
     """Samples of the whole pass."""
     num_samples: int
@@ -110,7 +110,7 @@ def in_turns(samples: Sequence[S], policy: Policy) -> list[S]:
 
 
 def generator_order(names: Iterable[str], policy: Policy) -> list[str]:
-    """Generators by skill per price; those of unknown skill or price last, in the given order."""
+    """Generators in wave order (see the module docstring)."""
     authors = {} if policy.posterior is None else policy.posterior.reference.authors
 
     def rank(name: str) -> tuple[int, float]:
@@ -136,7 +136,7 @@ class Arrivals(Protocol):
         ...
 
     def judged(self) -> tuple[ScoredCandidate, ...] | None:
-        """All candidates that have arrived. None if one of them is not checked and scored yet."""
+        """All candidates that have arrived. None while one of them is not yet checked and scored."""
         ...
 
     def close(self) -> None:
@@ -145,8 +145,7 @@ class Arrivals(Protocol):
 
 
 class PassWaves:
-    """Waves of one pass. A source passes its samples to ``run``; the loop then reads the reason for the end from
-    ``stop``."""
+    """Waves of one pass. A source passes its samples to ``run``. Then ``stop`` returns the reason for the end."""
 
     def __init__(
         self,
@@ -167,7 +166,7 @@ class PassWaves:
             on_wave: callback after each wave.
         """
         self.cancelled: frozenset[str] = frozenset()
-        """Candidate ids of requests that were cancelled because the others settled the pass."""
+        """Candidate ids of the requests that were cancelled when the other samples settled the pass."""
         self._policy, self._pass_index, self._earlier = policy, pass_index, tuple(earlier)
         self._deadline, self._on_wave = deadline, on_wave
         self._arrivals: Arrivals | None = None
@@ -184,7 +183,7 @@ class PassWaves:
         Args:
             samples: all samples that the pass may take, in any order.
             draw: function that requests one wave, announces each candidate (``one_pass.Arrived``), and returns when all
-                have arrived. It is cancelled as soon as the candidates so far settle the pass.
+                have arrived. The call is cancelled as soon as the candidates so far settle the pass.
 
         Raises:
             Exception: an error of ``draw``; the pass ends there.
@@ -244,7 +243,7 @@ class PassWaves:
         """
         if self._num_planned is None:
             return None
-        reason, words = StopReason.BUDGET, "the deadline ended the pass"  # only it ends a pass from outside
+        reason, words = StopReason.BUDGET, "the deadline ended the pass"  # nothing else ends a pass from outside
         if self._decision is not None and self._decision.reason is not None:
             reason, words = self._decision.reason, self._decision.words
         stop = PassStop(
@@ -264,8 +263,8 @@ async def _decided(
 ) -> tuple[Stop, int]:
     """Decision about a wave and the number of samples it is based on.
 
-    Made when the wave is complete, or as soon as it ends the pass, and only while every candidate that has arrived is
-    checked and scored, so that the record has exactly the candidates that were judged.
+    Waits until the wave is complete or its candidates so far end the pass. Decides only while every candidate that has
+    arrived is checked and scored, so that the record has exactly the candidates that were judged.
     """
     seen = -1
     while True:
@@ -294,14 +293,14 @@ def cut_pass(
 ) -> tuple[tuple[ScoredCandidate, ...], StopReason | None]:
     """Sample a recorded pass again in waves.
 
-    Returns the sampled part, in the order of the record, and the reason for its end; None if the next wave is not in
-    the record.
+    Returns the sampled part in the order of the record, and the reason for its end. The reason is None if the record
+    lacks the next wave.
 
     Args:
         recorded: candidates of the pass.
         policy: policy with ``waves``.
         earlier: candidates of earlier passes.
-        num_planned: samples of the whole pass. Default: the recorded ones.
+        num_planned: samples of the whole pass. Default: the number recorded.
     """
     total = len(recorded) if num_planned is None else num_planned
     pass_rule = PassRule(policy=policy, earlier=tuple(earlier), num_planned=total)

@@ -26,15 +26,15 @@ Complexes = NDArray[np.complex128]
 
 GRID = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 LEAST_WEIGHT = 1e-4
-"""Smallest posterior weight of a concentration. Smaller ones are dropped; no probability changes by more than their
-sum."""
+"""Smallest posterior weight of a concentration that is kept. No probability changes by more than the sum of the dropped
+weights."""
 ALIASING_DIGITS = 12
 ROUNDING = 1e-9
 """Tolerance for equal scores that were computed differently."""
 
 
 def concentrations(votes: Sequence[int], grid: Sequence[float] = GRID) -> tuple[tuple[float, float], ...]:
-    """Pairs (alpha, posterior weight) given the votes per answer, by Ewens' sampling formula."""
+    """Concentrations with their posterior weights, given the votes per answer, by Ewens' sampling formula."""
     alpha, total = np.array(grid), sum(votes)
     log_weights = len(votes) * np.log(alpha) + gammaln(alpha) - gammaln(alpha + total)
     weights = np.exp(log_weights - log_weights.max())
@@ -54,7 +54,7 @@ class Standing:
     new_rate: float
     """Weight of a vote for a new answer."""
     unanswered: int
-    """Samples without an answer. They recur and have no weight."""
+    """Samples without an answer. They recur like votes, with weight 0."""
 
     @property
     def total(self) -> int:
@@ -64,7 +64,7 @@ class Standing:
 
 @lru_cache(maxsize=65536)
 def lead_probabilities(standing: Standing, *, remaining: int, alphas: tuple[float, ...]) -> tuple[float, ...]:
-    """Probability, by concentration, that the leader's score is above all others after ``remaining`` more samples.
+    """Probability by concentration that the leader still has the highest score after ``remaining`` more samples.
 
     Exact. A tie at the end counts against the leader. Cached, because the same votes recur often.
     """
@@ -107,7 +107,7 @@ def _cannot_be_overtaken(standing: Standing, remaining: int) -> bool:
 
 
 def _tilt(total: int, remaining: int, alphas: tuple[float, ...]) -> Floats:
-    """q of the generating functions that limits the aliasing, shape (A,)."""
+    """The q of the generating functions at which the aliasing is limited, shape (A,)."""
     mass = total + np.array(alphas)
     q: Floats = remaining / (remaining + mass) * 10 ** (-ALIASING_DIGITS / _circle(remaining).length)
     return q
@@ -143,7 +143,7 @@ class _Circle:
     powers: Complexes
     """Each point to each power, shape (remaining + 1, F)."""
     inverse: Complexes
-    """Inverse transform, shape (remaining + 1, F): row i times a spectrum, summed, is its coefficient of degree
+    """Inverse transform, shape (remaining + 1, F). The sum of row i times a spectrum is the coefficient of degree
     ``remaining - i``."""
 
     def spectrum(self, terms: Floats) -> Complexes:
@@ -159,7 +159,7 @@ def _circle(remaining: int) -> _Circle:
     length = 4 * (remaining + 1)
     counts, frequencies = np.arange(remaining + 1), np.arange(length // 2 + 1)
     powers = np.exp(-2j * math.pi * np.outer(counts, frequencies) / length)
-    # Frequencies in between count twice, for themselves and their conjugates.
+    # All frequencies except the first and the last count twice, for themselves and their conjugates.
     twice = np.where((frequencies > 0) & (frequencies < length // 2), 2.0, 1.0)
     inverse = powers.conj()[::-1] * twice / length
     return _Circle(length=length, powers=powers, inverse=inverse)

@@ -8,8 +8,8 @@ After each wave, in this order:
 Both are predictive probabilities over the answers still to come: a Chinese restaurant process continues the votes so
 far, averaged over the posterior of its concentration (``predictive``). Probabilities of the answers are used twice:
 confidence is the leader's probability, and a vote for answer a has weight p(a) / votes(a), because later votes are
-assumed to have the weight of the earlier ones. With p proportional to the votes this is the rule on counts. An answer
-of probability 1 is proven and stops at once.
+assumed to weigh as much as earlier ones. If p is proportional to the votes, this is the rule on votes. An answer of
+probability 1 is proven and ends sampling at once.
 """
 
 import math
@@ -44,10 +44,10 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Decision on whether to stop sampling."""
+    """Decision to stop or to continue sampling."""
 
     reason: StopReason | None
-    """Reason for the end; None while sampling continues."""
+    """Reason for the end. None if sampling continues."""
     words: str
     """Explanation in one sentence."""
     leader: str | None = None
@@ -76,10 +76,10 @@ def settled(
         unanswered: samples that failed or did not parse.
         remaining: samples left in the budget.
         probabilities: probability of each answer in ``votes``. Default: the rule on votes.
-        tau_accept: minimum confidence to accept. 0 accepts every settled answer; required without probabilities.
+        tau_accept: minimum confidence to accept. Default: 0, which accepts every settled answer.
     """
     p = probabilities or {}
-    # The order of arrival has no effect.
+    # Sorted, so that the order of arrival has no effect.
     leading = sorted(votes, key=lambda answer: (-p.get(answer, 0.0), -votes[answer], answer))
     counts = tuple(votes[answer] for answer in leading)
     known = tuple(p[answer] for answer in leading) if probabilities is not None else None

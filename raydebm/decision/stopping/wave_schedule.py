@@ -1,4 +1,4 @@
-"""Waves over several problems: the next requests to send, and those saved because an answer is settled.
+"""Waves over several problems: the requests to send next, and those saved because an answer is settled.
 
 In:   the requests of the first pass, and after each wave the constraint reports of its candidates.
 Out:  the requests of the next wave.
@@ -32,7 +32,7 @@ def sampling_order(requests: Iterable[GenerationRequest], prices: Mapping[str, f
 
 @dataclass(slots=True)
 class _Sampling:
-    """Requests of one problem in order, with the number already sent."""
+    """Requests of one problem in order, and the number already sent."""
 
     queue: list[GenerationRequest]
     ends: list[int]
@@ -73,7 +73,7 @@ class WaveSchedule:
 
         Args:
             requests: requests of any number of problems, each once.
-            waves: numbers of requests per problem, each >= 1. The last one repeats.
+            waves: numbers of requests per problem and wave, each >= 1. The last one repeats.
             prices: price of one candidate, by generator.
         """
         by_problem: dict[str, list[GenerationRequest]] = {}

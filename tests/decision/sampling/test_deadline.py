@@ -143,8 +143,8 @@ def test_a_second_pass_that_could_not_end_in_time_does_not_begin(decide):
     assert [record.decision for record in outcome.passes] == [Decision.REGENERATE, Decision.ACCEPT]
     assert (outcome.passes[1].num_requested, outcome.passes[1].num_failed) == (0, 0)
     assert outcome.reason.endswith(
-        "; pass 2 was not begun (400 ms of the deadline of 1000 ms are left, and an earlier pass took 600 ms), "
-        "so this rests on earlier passes"
+        "; pass 2 was not started (400 ms of the deadline of 1000 ms are left, and an earlier pass took 600 ms), "
+        "so the decision uses earlier passes only"
     )
 
 

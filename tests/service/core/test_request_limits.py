@@ -140,7 +140,7 @@ def test_a_second_pass_that_cannot_end_in_time_is_not_begun(triage, slow, texts)
     answer, ended_s = triage(deadline_ms=2000)
 
     assert ended_s == 1.2
-    assert "pass 2 was not begun (800 ms of the deadline of 2000 ms are left" in answer.reason
+    assert "pass 2 was not started (800 ms of the deadline of 2000 ms are left" in answer.reason
     assert len(slow.asked) == 4
 
 
