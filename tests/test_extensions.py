@@ -99,7 +99,7 @@ def test_a_posterior_uses_an_added_term(added_terms):
 def test_two_terms_of_one_name_are_refused(added_terms):
     add_term(constant("house"))
 
-    with pytest.raises(ConfigError, match="term of evidence 'house' exists already"):
+    with pytest.raises(ConfigError, match="term of evidence 'house' already exists"):
         add_term(constant("house"))
 
 

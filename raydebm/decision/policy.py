@@ -117,8 +117,8 @@ class Policy(PolicySettings):
     def _fitted(self) -> Self:
         if self.rule == "posterior" and self.posterior is None:
             raise ValueError(
-                "decision.rule is posterior, but no posterior was fitted; run `raydebm calibrate`, or set decision.rule: "
-                "paper"
+                "decision.rule is posterior, but no posterior was fitted; run `raydebm calibrate`, or set "
+                "decision.rule: paper"
             )
         return self
 

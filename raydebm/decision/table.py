@@ -524,7 +524,7 @@ class PoolTable:
 
     @cached_property
     def worth(self) -> Floats:
-        """1 for right, 0 for wrong, or 1 minus the violation score if labels have scores. NaN if unknown. Shape (R,)."""
+        """1 if right, 0 if wrong, or 1 minus the violation score if labels have scores. NaN if unknown. Shape (R,)."""
         return 1 - self.violation if self.has_violations else self.correct
 
     @cached_property

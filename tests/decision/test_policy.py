@@ -375,7 +375,9 @@ def test_settings_are_keys_of_a_recipe_and_the_limits_that_are_set():
 
 
 def test_the_posteriors_rule_needs_a_posterior():
-    with pytest.raises(ConfigError, match=r"none was fitted; run `raydebm calibrate`, or set decision\.rule: paper"):
+    with pytest.raises(
+        ConfigError, match=r"no posterior was fitted; run `raydebm calibrate`, or set decision\.rule: paper"
+    ):
         Policy(rule="posterior")
 
 

@@ -301,7 +301,7 @@ def fit_posterior(
 
 
 def folds_of(problem_ids: Sequence[str], num_folds: int) -> Ints:
-    """Fold of each problem. Distinct ids are assigned in turn, ordered by hash, so fold sizes differ by at most one id."""
+    """Fold of each problem. Distinct ids are assigned in turn, ordered by hash: fold sizes differ by at most one id."""
     ranked = sorted(set(problem_ids), key=lambda name: content_id("fold", name))
     place = {name: index % num_folds for index, name in enumerate(ranked)}
     return np.array([place[name] for name in problem_ids], dtype=np.intp)
