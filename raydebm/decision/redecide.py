@@ -125,8 +125,8 @@ def _sampled(
     pool: Sequence[ScoredCandidate],
     is_rescored: bool,
 ) -> tuple[list[ScoredCandidate], str]:
-    """Candidates of a pass that the policy would have sampled, and a description of those missing from the record, empty
-    if none are missing."""
+    """Candidates of a pass that the policy would have sampled, and a description of those that the record lacks, empty
+    if it lacks none."""
     stop = outcome.passes[pass_index - 1].stop if outcome.passes else None
     if stop is not None and not is_rescored and policy == recorded:
         return drawn, ""
