@@ -1,6 +1,7 @@
-"""Candidates: one interface over endpoints, local models and recorded pools.
+"""Generation of candidates: one interface to endpoints, local models and recorded pools.
 
-``build_generator`` imports only what a kind needs: endpoints do not load torch, nor recorded pools an HTTP client.
+``build_generator`` imports only what a kind of generator needs: an endpoint does not load torch, and a recorded pool
+does not load an HTTP client.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,12 +29,12 @@ def build_generator(
 ) -> Generator:
     """Build the generator of a recipe's entry, with a journal for reusing and recording answers.
 
-    ``access`` has an endpoint's limits and key, and ``threads`` limits a local model; a recorded pool is joined with
-    ``problems`` by the source's own ids.
+    ``access`` has an endpoint's limits and key, and ``threads`` limits a local model. A recorded pool finds
+    ``problems`` by their own ids or by the source's.
 
     Raises:
         MissingKeyError: the endpoint's key is not in the environment.
-        ResourceError: a vLLM server is needed and none is known.
+        ResourceError: a vLLM server is needed, but its ``url`` is unknown.
         GenerationError: a local model cannot be loaded.
         TaskDataError: a recorded pool cannot be read.
         UnknownNameError: the model is not in the recorded pool.
@@ -52,7 +53,7 @@ def build_generator(
     else:
         from raydebm.generators.recorded import PoolGenerator
 
-        return PoolGenerator(config, problems=problems)  # already recorded: nothing to write down
+        return PoolGenerator(config, problems=problems)  # recorded answers need no journal
     if journal is None:
         return generator
     from raydebm.generators.journal import JournaledGenerator
@@ -61,7 +62,7 @@ def build_generator(
 
 
 def check_keys(configs: Sequence[GeneratorConfig]) -> dict[str, Secret]:
-    """The keys of all endpoints by generator name. Call early to find missing keys before anything starts.
+    """The keys of all endpoints by generator name. Call it early to find missing keys before anything starts.
 
     Raises:
         MissingKeyError: an endpoint's key is not in the environment.

@@ -9,12 +9,10 @@ from raydebm.generators.journal import Journal, local_folder, spent_usd
 from raydebm.run.directory import RunDir
 
 JOURNALS = ("candidates/journal", "regenerated/*/journal", "scores/*.journal", "confounding/journal")
-"""Journals below a run directory. Those of nested runs (``seed-1``, ``repair``) do not count: they are partly
+"""Journals below a run directory. Those of nested runs (``seed-1``, ``repair``) do not count, because some are
 copies."""
-
-
 SHARED_PASSES = ("regenerated", "shared", "journal")
-"""The shared journal of later passes of several runs on the same candidates, for all splits."""
+"""Journal of later passes that several runs on the same candidates share, for all splits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +28,10 @@ class JournalAccount:
         return self.run.uri(*self.journal)
 
     def elsewhere_usd(self, recipe: Recipe) -> float:
-        """US dollars in the run's other journals; 0 without a limit, when it is not needed.
+        """US dollars in the run's other journals. 0 without a limit, which needs no such amount.
 
-        Constant while a stage runs, because stages that spend money run one after another. The stage's budget counts
-        its own journal itself.
+        Constant while a stage runs, because stages that spend money run one after another. The stage's budget adds the
+        costs in its own journal.
         """
         if recipe.generation.max_usd is None:
             return 0.0
@@ -41,7 +39,7 @@ class JournalAccount:
 
 
 def paid_usd(run: RunDir) -> float | None:
-    """US dollars in all of the run's journals. None if no price is known, or on a file system that cannot append."""
+    """US dollars in all of the run's journals. None if no cost is known, or on a file system that cannot append."""
     return (spent_usd(_journals(run)) or None) if run.is_local else None
 
 

@@ -2,8 +2,8 @@
 
 Every row has its own random numbers, so the same request gives the same text alone and in a batch of 256 (up to
 rounding: batch sizes change the order of floating-point sums, which rarely changes a token in float32 and sometimes in
-bfloat16). Faster than ``generate`` on small models: equal prompts are read once, finished rows leave the batch, and the
-key-value cache grows in place.
+bfloat16). This is faster than ``generate`` on small models: equal prompts are read once, finished rows leave the batch,
+and the key-value cache grows in place.
 
 Shape letters: B rows still decoding, V vocabulary, T positions.
 
@@ -23,7 +23,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 _NUCLEUS_PROBE = 64
 """Top tokens to try before a full sort of the vocabulary; a nucleus is usually smaller."""
 _COMPACT_FRAC = 0.125
-"""Fraction of finished rows at which they leave the batch; moving the cache costs about two steps."""
+"""Fraction of finished rows at which they are removed from the batch. Moving the cache costs about two steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class DecodedRow:
 
 
 class _GrowingLayer(DynamicLayer):  # type: ignore[no-untyped-call]  # transformers' class hook is untyped
-    """A full-attention cache layer with spare room, instead of a full copy at each step."""
+    """A full-attention cache layer with spare room, so that a step does not copy the whole cache."""
 
     _ROOM = 64
     _stored_keys: Tensor
@@ -107,11 +107,11 @@ def decode(
     """Sample one completion per row, in the order of the rows.
 
     Args:
-        model: a ``transformers`` causal LM in eval mode; prompt plus ``max_new_tokens`` fit its context.
+        model: a ``transformers`` causal LM in eval mode. Each prompt plus its ``max_new_tokens`` must fit the context.
         eos_ids: tokens that end a completion.
-        pad_id: any token; padding is masked.
-        should_stop: function of (row index, its new tokens), called after each token; for stop strings.
-        cancelled: event that ends decoding after the current step, with unfinished rows.
+        pad_id: any token, because padding is masked.
+        should_stop: function of (row index, its new tokens) that is called after each token, for stop strings.
+        cancelled: event that ends decoding after the current step. Rows may then be unfinished.
     """
     batch = _DecodingBatch(model, rows, eos_ids=eos_ids, pad_id=pad_id)
     while batch.num_alive and not (cancelled is not None and cancelled.is_set()):
@@ -120,7 +120,7 @@ def decode(
 
 
 class _DecodingBatch:
-    """Rows that are decoded together: their cache, their tokens, and which of them are finished."""
+    """Rows that are decoded together, with their cache and tokens."""
 
     def __init__(self, model: Any, rows: Sequence[DecodeRow], *, eos_ids: Sequence[int], pad_id: int) -> None:
         self._model, self._device = model, model.device
@@ -224,7 +224,7 @@ def _keeps_last_logits(model_class: type) -> bool:
 
 
 def _chances(rows: Sequence[DecodeRow]) -> Tensor:
-    """Uniform numbers in [0, 1), one per row and step, from each row's own seed. float64, shape (B, T)."""
+    """Uniform numbers in [0, 1) by row and step, from each row's own seed. float64, shape (B, T)."""
     length = max(row.max_new_tokens for row in rows)
     chances = torch.zeros((len(rows), length), dtype=torch.float64)
     for index, row in enumerate(rows):
@@ -237,11 +237,11 @@ def _chances(rows: Sequence[DecodeRow]) -> Tensor:
 
 
 def draw(logits_BV: Tensor, *, temperature_B: Tensor, top_p_B: Tensor, chance_B: Tensor) -> Tensor:
-    """One token per row: the most likely at temperature 0, else the one at which the cumulative distribution of the
-    nucleus exceeds ``chance``, a uniform number in [0, 1).
+    """Sample one token per row: the most likely at temperature 0, else the first at which the cumulative distribution
+    of the nucleus exceeds ``chance``, a uniform number in [0, 1).
 
-    The nucleus is the smallest set of most likely tokens whose probability reaches ``top_p``. Its distribution is in
-    the order of token ids, so that rounding that swaps two nearly equal probabilities changes no token.
+    The nucleus is the smallest set of most likely tokens whose probability reaches ``top_p``. It is ordered by
+    token id, so that rounding that swaps two nearly equal probabilities does not change the token.
     """
     tokens_B = logits_BV.argmax(-1)
     greedy_B = temperature_B == 0
@@ -266,7 +266,7 @@ def _draw_from_nucleus(probabilities_BV: Tensor, top_p_B: Tensor, chance_B: Tens
 
 
 def _invert(sorted_BT: Tensor, ids_BT: Tensor, top_p_B: Tensor, chance_B: Tensor) -> Tensor:
-    """Tokens sampled by inverting the cumulative distribution. Each row has its most likely tokens first."""
+    """Tokens sampled by inverting the cumulative distribution. Each row is sorted by probability, highest first."""
     mass_before = sorted_BT.cumsum(-1) - sorted_BT
     nucleus_BT = torch.where(mass_before < top_p_B[:, None], sorted_BT, 0.0)
     ids_BT, order = ids_BT.sort(dim=-1)

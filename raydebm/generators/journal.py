@@ -1,12 +1,12 @@
-"""The request journal: every answer is stored on arrival, so that no completion is paid for twice.
+"""Journal of requests: every answer is stored on arrival, so that no completion is paid for twice.
 
-``<folder>/<time_ns>-<pid>-<n>.jsonl``: one writer per file, one unbuffered line per answer, read completely at start.
-Answers stay on disk, found by an index. An incomplete line (the writer was killed, the disk was full) is dropped, and
-the next one begins after a line break. Only answers with text are stored: a failed request is sent again. Costs of
-failed requests have their own lines, so that a rerun's budget includes them.
+A file ``<folder>/<time_ns>-<pid>-<n>.jsonl`` has one writer and one unbuffered line per answer. All files are read at
+the start. Answers stay on disk and are found by an index. An incomplete line (the writer was killed, or the disk was
+full) is dropped, and the next line begins after a line break. Only answers with text are stored: a failed request is
+sent again. Costs of failed requests have their own lines, so that a rerun's budget includes them.
 
-Independent of: endpoints, Ray. The folder is on a file system that can append; on a cluster every generating process
-must see the same one.
+Independent of: endpoints, Ray. The folder must be on a file system that can append. On a cluster, all generating
+processes must share the folder.
 """
 
 import itertools
@@ -33,17 +33,17 @@ _LOST = "lost_usd"
 """The only field of a line for a failed request."""
 _CACHE_KIB = 8192
 _SPENT = re.compile(rb'"(?:cost|lost)_usd":([0-9.eE+-]+)[,}]')
-"""The cost in a line. Never matches inside a text, where quotation marks are escaped."""
+"""Cost in a line. Never matches within a text, where quotation marks are escaped."""
 
 
 class Journal:
     """Answers by candidate id. ``catch_up`` reads what other processes wrote into the same folder."""
 
     def __init__(self, folder: str | Path) -> None:
-        """Open or create a journal; ConfigError if the folder cannot be made or written."""
+        """Open or create a journal. Raises ConfigError if the folder cannot be created or cannot append."""
         self._folder = local_folder(folder)
-        # Places of the lines by candidate id, for more ids than fit in memory: a temporary file that SQLite removes.
-        # Workers make it in one thread and use it in another.
+        # Places of the lines by candidate id, in a temporary file that SQLite removes: the ids may not fit in memory.
+        # Workers create the connection in one thread and use it in another.
         self._index = sqlite3.connect("", check_same_thread=False, isolation_level=None)
         for setting in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{_CACHE_KIB}"):
             self._index.execute(f"PRAGMA {setting}")
@@ -70,7 +70,7 @@ class Journal:
         return self._place(candidate_id) is not None
 
     def get(self, candidate_id: str) -> Candidate | None:
-        """The recorded candidate; None if it was not answered yet."""
+        """The recorded candidate. None if its request was not answered yet."""
         place = self._place(candidate_id)
         if place is None:
             return None
@@ -106,7 +106,7 @@ class Journal:
         self._index.execute("INSERT OR IGNORE INTO places VALUES (?, ?, ?)", (candidate_id, number, start))
 
     def _write(self, row: Mapping[str, Any]) -> int:
-        """Append a line; returns its start. Never truncates, because other processes may be reading."""
+        """Append a line and return its start. Never truncates, because other processes may be reading."""
         line = canonical_json(row).encode("utf-8", errors="surrogatepass") + b"\n"
         break_before = b"\n" if self._ends_incomplete else b""
         if self._file is None:
@@ -115,7 +115,7 @@ class Journal:
         start = self._offsets[self._own_name] + len(break_before)
         written = os.write(self._file, break_before + line)
         self._offsets[self._own_name] += written
-        if written != len(break_before) + len(line):  # a full disk writes part of a line: the reader drops it
+        if written != len(break_before) + len(line):  # a full disk takes part of a line, which readers drop
             self._ends_incomplete = written > len(break_before) or (self._ends_incomplete and not written)
             raise OSError(f"journal {self._folder}: wrote {written} of {len(line)} bytes; is the disk full?")
         self._ends_incomplete = False
@@ -148,7 +148,7 @@ class Journal:
                 self._offsets[name] += len(line)
 
     def _take(self, line: bytes, number: int) -> None:
-        """Index the answer of a line, and add its cost."""
+        """Index the answer in a line, and add its cost."""
         name = self._names[number]
         try:
             row = _row(line)
@@ -160,7 +160,7 @@ class Journal:
             _LOG.warning("journal %s/%s: line ignored, its request will be repeated: %s", self._folder, name, error)
             return
         self._add(candidate.candidate_id, number, self._offsets[name])
-        self.read_usd += candidate.cost_usd or 0.0  # also for a known answer, which was then paid for twice
+        self.read_usd += candidate.cost_usd or 0.0  # even for a known answer, which was paid for twice
 
 
 def _row(line: bytes) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def _row(line: bytes) -> dict[str, Any]:
 
 
 def spent_usd(folders: Iterable[str | Path]) -> float:
-    """Known spending in these journals in US dollars. Fast: reads only the costs.
+    """Known spending in these journals in US dollars. Reads only the costs, which is fast.
 
     Raises:
         ConfigError: a folder is on a file system that cannot append.
@@ -183,7 +183,7 @@ def spent_usd(folders: Iterable[str | Path]) -> float:
 
 
 def local_folder(folder: str | Path) -> Path:
-    """The folder as a path.
+    """Path of a journal's folder.
 
     Raises:
         ConfigError: the folder is on a file system that cannot append.
@@ -207,7 +207,7 @@ class JournaledGenerator:
         self._journal = journal
 
     async def stream(self, requests: Sequence[GenerationRequest]) -> AsyncIterator[Candidate]:
-        """Answer from the journal, and ask the generator for the rest."""
+        """Answer from the journal, and ask the inner generator for the rest."""
         self._journal.catch_up()
         missing = []
         for request in requests:
@@ -221,5 +221,5 @@ class JournaledGenerator:
             yield candidate
 
     async def aclose(self) -> None:
-        """Close the generator; the journal stays open."""
+        """Close the inner generator. The journal stays open."""
         await self._inner.aclose()

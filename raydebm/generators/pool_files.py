@@ -1,4 +1,4 @@
-"""Files of recorded pools, read for some of their models.
+"""Reader of recorded pools' files, for some of their models.
 
 In:   raydebm's candidate Parquet, or JSON lines (plain or gzip); a folder means its ``candidates.parquet``.
 Out:  one candidate per problem, model and sample, with thinking separated from the answer as in a reply.
@@ -29,14 +29,14 @@ Pool = tuple[Sequence[Candidate], set[str]]
 Problem, model, pass, sample and greediness occur once, in later passes once per chat."""
 
 _Sample = tuple[str, int, str]
-"""Sort key of a model's samples: run, sample, and the sample as text if it is not an integer."""
+"""Sort key of a model's samples: run, sample number, and the sample as text if it is not a number."""
 
 TEXT_FIELDS = ("text",)
 PARQUET = ".parquet"
 """Suffix of pools in raydebm's format; other files are read as JSON lines."""
 
 _UNNUMBERED = -1
-"""Sample of a line with neither ``sample`` nor ``run``."""
+"""Sample number of a line with neither ``sample`` nor ``run``."""
 
 
 def answers_chat(recorded: Candidate, messages: Sequence[Message], response_format: str | None = None) -> bool:
@@ -56,8 +56,9 @@ def answers_chat(recorded: Candidate, messages: Sequence[Message], response_form
 
 
 def read_pool_file(name: str | Path, task: str, text_fields: Sequence[str], models: Sequence[str] | None) -> Pool:
-    """Read the answers of some models, by default of all, as candidates of a task. Of several fields for the answer in
-    JSON lines the first one present counts.
+    """Read the answers of these models, or of all if None, as candidates of a task.
+
+    In JSON lines, the answer is in the first of ``text_fields`` that is present.
 
     Raises:
         TaskDataError: the file is missing, unreadable, or has no usable line.
@@ -74,7 +75,7 @@ def read_pool_file(name: str | Path, task: str, text_fields: Sequence[str], mode
 
 
 def _apart_from_thinking(candidate: Candidate) -> Candidate:
-    """The candidate with thinking separated from its answer, as after sampling."""
+    """The candidate with thinking separated from its answer, as in a sampled one."""
     if candidate.text is None or candidate.reasoning is not None:
         return candidate
     text, reasoning = split_reasoning(candidate.text)
@@ -122,7 +123,7 @@ def _read_json_lines(path: Path, task: str, text_fields: Sequence[str], models: 
 def _sample_indices(samples: Iterable[tuple[str, _Sample]]) -> dict[tuple[str, _Sample], int]:
     """A sample index for every sample of every model, the same for all problems.
 
-    Plain sample numbers are kept; named runs or samples are counted in the order of their names.
+    Plain sample numbers are kept. Named runs or samples are numbered in the order of their names.
     """
     by_model: dict[str, set[_Sample]] = {}
     for model, sample in samples:
@@ -151,7 +152,7 @@ def _entries(path: Path, text_fields: Sequence[str], models: Sequence[str] | Non
             continue
         try:
             row = _row(line)
-        except (ValueError, RecursionError) as error:  # RecursionError: thousands of brackets
+        except (ValueError, RecursionError) as error:  # RecursionError: thousands of nested brackets
             bad.append(f"{path}:{number}: {error}")
             continue
         known.add(row["model"])
@@ -180,7 +181,7 @@ def _row(line: str) -> dict[str, Any]:
     """Parse one line.
 
     Raises:
-        ValueError: the line lacks its problem or model, or is of a later pass.
+        ValueError: the line has no problem or no model, or is of a later pass.
     """
     row = json.loads(line)
     if not isinstance(row, dict):
@@ -195,7 +196,7 @@ def _row(line: str) -> dict[str, Any]:
 
 
 def _answer(row: Mapping[str, Any], text_fields: Sequence[str]) -> tuple[str | None, str | None]:
-    """The answer of a line, or None and the reason."""
+    """(text, None) of a line, or (None, reason) if it has no text."""
     text = next((content for name in text_fields if (content := _text(row.get(name))) is not None), None)
     if text is not None:
         return text, None
@@ -204,7 +205,7 @@ def _answer(row: Mapping[str, Any], text_fields: Sequence[str]) -> tuple[str | N
 
 
 def _text(value: Any) -> str | None:
-    """An answer as text: lists and objects as JSON, in their order."""
+    """An answer as text. Lists and objects are written as JSON, with keys in their order."""
     if isinstance(value, list | dict) and value:
         return well_formed(json.dumps(value, ensure_ascii=False))
     return well_formed(value) if isinstance(value, str) else None

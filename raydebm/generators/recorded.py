@@ -2,11 +2,11 @@
 
 In:   raydebm's candidate Parquet, or JSON lines (plain or gzip) with the fields ``problem_id``, ``model``, ``text`` (or
       other fields for the answer, as text or JSON) and optionally ``sample`` (integer) and ``run`` (name of a repeated
-      run); lines with neither are numbered in order. A folder means its ``candidates.parquet``.
+      run). Lines with neither are numbered in order. A folder means its ``candidates.parquet``.
 Out:  candidates, either all at once (``import_pool``) or request by request (``PoolGenerator``).
 
-``problem_id`` in the file is either ours or the source's own (``Problem.data["source_id"]``). The sampling of recorded
-completions is unknown: imported ones have the default ``Sampling()`` and count as samples, not as greedy. Thinking in a
+``problem_id`` in the file is raydebm's id or the source's (``Problem.data["source_id"]``). The sampling settings of
+JSON lines are unknown: imported ones have the default ``Sampling()`` and count as samples, not as greedy. Thinking in a
 recorded text is separated from its answer, as in a reply.
 """
 
@@ -27,8 +27,8 @@ def import_pool(
     """The recorded candidates of the given problems, sorted by problem, model and sample.
 
     Lines of other problems are skipped. A line with a problem and a model but without usable text becomes a candidate
-    with ``error``. Lines without a problem or a model are counted in a warning. Of several lines for the same problem,
-    model and sample the first counts, and of several text fields the first one present.
+    with ``error``. Lines without a problem or a model are counted in a warning. If several lines have the same problem,
+    model and sample, the first is used, and if a line has several text fields, the first of ``text_fields``.
 
     Raises:
         TaskDataError: the file is missing, unreadable, or has no usable line.
@@ -51,16 +51,16 @@ def import_pool(
 class PoolGenerator:
     """Generator that replays one model of a pool file.
 
-    A request is answered by the recording of its problem, pass and sample index. In a later pass the recording must
-    also be for the same chat. Without a recording the candidate has ``error``. Replies have the identity and sampling
-    settings of the request, not of the recording. A greedy request needs a greedy recording.
+    A request is answered by the recording of its problem, pass and sample index, which in a later pass must be for the
+    same chat. A greedy request needs a greedy recording. Without a recording the candidate has ``error``. Candidates
+    have the identity and sampling settings of the request, not of the recording.
     """
 
     def __init__(
         self, config: RecordedGenerator, *, problems: Iterable[Problem] = (), pool: Pool | None = None
     ) -> None:
-        """Read the pool, unless the model's part of it is given. Problems are needed if the file's ids are the source's
-        own.
+        """Read the pool, unless the model's part of it is given. ``problems`` is needed if the file has the source's
+        ids.
 
         Raises:
             TaskDataError: the file is missing, unreadable, or has no usable line.
@@ -110,7 +110,7 @@ class PoolGenerator:
 
     def missing_reason(self, request: GenerationRequest) -> str:
         """Reason why the request has no recorded answer."""
-        # The row names problem, pass and sample. The reason does not, so that equal reasons can be counted.
+        # Omits problem, pass and sample, which the row has, so that equal reasons can be counted.
         has = "an" if self._candidates(request) else "no greedy" if request.sampling.is_greedy else "no"
         other = ", but after other feedback" if has == "an" else ""
         answer = f"{has} answer of {self._model!r} for this problem, pass and sample{other}"
@@ -151,7 +151,7 @@ def recorded_generators(configs: Iterable[GeneratorConfig], *, problems: Iterabl
 
 
 def _run_ids(problems: Iterable[Problem]) -> dict[str, str]:
-    """The run's problem id by every id that a file may use for it."""
+    """raydebm's problem id by every id that a file may use for the problem."""
     ids: dict[str, str] = {}
     for problem in problems:
         ids[problem.problem_id] = problem.problem_id

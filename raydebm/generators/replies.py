@@ -18,17 +18,17 @@ MAX_REPLY_BYTES = 64 * 2**20
 _RETRY_STATUS = frozenset({408, 409, 425, 429})
 _FATAL_STATUS = frozenset({401})
 _DOUBTFUL_STATUS = frozenset({402, 404})
-"""May concern the account, the model, or one request: OpenRouter answers 402 if ``max_tokens`` exceeds the credit, and
-404 if no provider of the model supports the parameters."""
+"""Refusals that may concern the account, the model, or one request: OpenRouter answers 402 if ``max_tokens`` exceeds
+the credit, and 404 if no provider of the model supports the parameters."""
 _UNBILLED_STATUS = frozenset({401, 402, 403, 404, 429})
 """Refusals before any sampling."""
 _LOST_STATUS = frozenset({502, 504})
-"""Gateway statuses for a reply that broke off or was late."""
+"""Statuses by which a gateway reports that the reply broke off or was late."""
 _UNBILLED = TokenUsage(prompt_tokens=0, completion_tokens=0, cost_usd=0.0)
 _EXCERPT_CHARS = 300
 _END_OF_THINKING = "</think>"
 _MAX_AMOUNT = 2**53
-"""Larger amounts are invalid, and fit no column."""
+"""Larger amounts are invalid and do not fit into a table's column."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +48,11 @@ class Completion:
     finish_reason: str | None
     usage: TokenUsage
     logprobs: LogProbs | None = None
-    """Summary over the answer's tokens; None if the endpoint returns none."""
+    """Log-probabilities of the answer's tokens. None if the endpoint returns none."""
 
 
 class ReplyError(Exception):
-    """A reply without a usable answer. Becomes an error row and never leaves the generators."""
+    """A reply without a usable answer. Generators turn it into a candidate with ``error``."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ReplyError(Exception):
     ) -> None:
         super().__init__(well_formed(message))
         self.failure = failure
-        """Set if nothing was sent."""
+        """Kind of failure if nothing was sent, else None."""
         self.retry = retry
         """Whether a retry may help."""
         self.status = status
@@ -82,12 +82,12 @@ class ReplyError(Exception):
 
     @property
     def doubtful(self) -> bool:
-        """Whether the failure may concern all requests or this one alone."""
+        """Whether the failure may concern all requests or only this one."""
         return self.status in _DOUBTFUL_STATUS
 
 
 async def read_whole(chunks: AsyncIterable[bytes]) -> bytes:
-    """The bytes of a reply from its decompressed chunks.
+    """Join the decompressed chunks of a reply.
 
     Raises:
         ReplyError: the reply exceeds ``MAX_REPLY_BYTES``.
@@ -121,7 +121,7 @@ def read_reply(reply: HttpReply) -> Completion:
     if not isinstance(body, dict):
         raise ReplyError(f"the reply is a JSON {type(body).__name__}, not an object", retry=True, is_lost=True)
     usage = _usage(body.get("usage"))
-    if body.get("error"):  # some gateways answer 200 and put the provider's error into the body
+    if body.get("error"):  # some gateways answer 200 with the provider's error in the body
         raise _error_in_body(body["error"], usage)
     choices = body.get("choices")
     if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
@@ -149,10 +149,10 @@ def _completion(choice: Mapping[str, Any], usage: TokenUsage) -> Completion:
 
 
 def _logprobs(value: object, *, after_thinking: bool) -> LogProbs | None:
-    """The answer's log-probabilities from ``choices[0].logprobs``; None if absent or invalid.
+    """The answer's log-probabilities from ``choices[0].logprobs``. None if absent or invalid.
 
     Args:
-        after_thinking: whether the content opens with thinking, whose tokens do not count.
+        after_thinking: whether the content begins with thinking, whose tokens do not count.
     """
     entries = value.get("content") if isinstance(value, Mapping) else None
     if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
@@ -165,12 +165,12 @@ def _logprobs(value: object, *, after_thinking: bool) -> LogProbs | None:
 
 
 def _is_logprob(value: Any) -> bool:
-    """Whether the value can be a log-probability, with some tolerance above 0 for rounding."""
+    """Whether the value can be a log-probability. Rounding may put it slightly above 0."""
     return isinstance(value, int | float) and not isinstance(value, bool) and -_MAX_AMOUNT <= value < 1e-3
 
 
 def _content_text(content: object) -> str:
-    """A message's content: text, or the text parts of a list of parts."""
+    """Text of a message's content, which is a text or a list of parts."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -180,10 +180,10 @@ def _content_text(content: object) -> str:
 
 
 def split_reasoning(content: str) -> tuple[str, str | None]:
-    """(answer, thinking) of a completion that may open with ``<think>…</think>``.
+    """(answer, thinking) of a completion that may begin with ``<think>…</think>``.
 
-    Chat templates with the opening tag leave only the closing one in the completion. If an opening tag is never closed,
-    the whole text is thinking.
+    If the chat template writes the opening tag, the completion has only the closing one. If an opening tag is never
+    closed, the whole text is thinking.
     """
     head, closing, tail = content.partition(_END_OF_THINKING)
     opened = re.match(r"\s*<think>", head)
@@ -195,7 +195,7 @@ def split_reasoning(content: str) -> tuple[str, str | None]:
 
 
 def answer_start(tokens: Sequence[str]) -> int:
-    """Number of tokens before the answer of a completion that opens with thinking; all if the thinking never ends."""
+    """Number of tokens before the answer of a completion that begins with thinking. All if the thinking never ends."""
     written = ""
     for count, token in enumerate(tokens, start=1):
         written += token
@@ -210,7 +210,7 @@ def _why_empty(finish_reason: object, has_reasoning: bool, refusal: object) -> s
     if finish_reason == "content_filter":
         return "the endpoint's content filter withheld the answer"
     if finish_reason == "length" and has_reasoning:
-        return "all tokens went into reasoning and none into an answer; raise max_tokens"
+        return "all tokens went into reasoning, so there is no answer; raise max_tokens"
     if finish_reason == "length":
         return "the token limit was reached before any text; raise max_tokens"
     return f"the reply's content is empty (finish_reason {finish_reason!r})"
@@ -232,7 +232,7 @@ def _count(value: Any) -> int | None:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether the value is a number from 0 to ``_MAX_AMOUNT``, and no boolean."""
+    """Whether the value is a number from 0 to ``_MAX_AMOUNT`` and not a boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MAX_AMOUNT
 
 

@@ -1,4 +1,4 @@
-"""The interface of all generators; requests to them: their construction, answers and estimated costs.
+"""Interface of all generators, and requests to them: construction, answers and estimated costs.
 
 Independent of: endpoints, models, Ray.
 """
@@ -20,12 +20,12 @@ TEMPLATE_TOKENS = 16
 WORST_SHARE = 10
 """``LogProbs.worst`` is the mean over the least likely 1 / WORST_SHARE of the tokens, at least one."""
 CHARS_PER_TOKEN = 4
-"""Rule of thumb for English text. Results are always labelled as estimates."""
+"""Rule of thumb for English text. Results that use it are called estimates."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogProbs:
-    """Likelihood of a text under a language model: a summary over its tokens, in nats. Higher is more likely."""
+    """Log-probabilities of a text's tokens, summarised, in nats. Higher is more likely."""
 
     mean: float
     """Mean log-probability of a token."""
@@ -34,14 +34,14 @@ class LogProbs:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "LogProbs":
-        """Summarize the tokens' log-probabilities, at least one."""
+        """Summarise the log-probabilities of at least one token."""
         worst = sorted(values)[: max(len(values) // WORST_SHARE, 1)]
         return cls(mean=sum(values) / len(values), worst=sum(worst) / len(worst))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenUsage:
-    """Billed usage of a request; None for unknown values."""
+    """Billed usage of a request. Unknown values are None."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -80,7 +80,7 @@ def requests_for(
 
 
 def candidate_facts(candidate: Candidate) -> dict[str, str | int | float | None]:
-    """Attributes of a candidate's span. No text, because traces go to other systems."""
+    """Attributes of a candidate's span, without text, because traces go to other systems."""
     return {
         "raydebm.generator": candidate.generator,
         "raydebm.pass": candidate.pass_index,
@@ -98,7 +98,7 @@ def unanswered(
     failure: FailureKind | None = None,
     usage: TokenUsage = NO_USAGE,
 ) -> Candidate:
-    """The candidate of a failed request: same identity, no text, the error and its billed usage."""
+    """The candidate of a failed request: the request's identity, the error and the billed usage, without text."""
     return Candidate(
         candidate_id=request.candidate_id,
         task=request.task,
@@ -152,7 +152,7 @@ class CostEstimate:
     usd_low: float | None
     """US dollars of the prompts. None if the recipe has no prices for this endpoint."""
     usd_high: float | None
-    """US dollars of the prompts, and every completion at its limit."""
+    """US dollars of the prompts and of every completion at its limit. None without prices."""
 
 
 def estimate_cost(
@@ -186,8 +186,8 @@ def estimate_cost(
 
 
 def worst_cost(config: GeneratorConfig, request: GenerationRequest) -> float | None:
-    """Upper limit of one answer's cost in US dollars: one token per byte of the chat and its template, and the
-    completion at its limit. None if the recipe has no prices for the endpoint."""
+    """Upper limit of one answer's cost in US dollars: one token per byte of the chat, ``TEMPLATE_TOKENS`` per message,
+    and the completion at its limit. None if the recipe has no prices for the endpoint."""
     texts = [text for message in request.messages for text in (message["role"], message["content"])]
     num_bytes = sum(len(text.encode("utf-8", "surrogatepass")) for text in [*texts, request.response_format or ""])
     return cost_of(config, num_bytes + TEMPLATE_TOKENS * len(request.messages), request.sampling.max_tokens)
@@ -195,7 +195,7 @@ def worst_cost(config: GeneratorConfig, request: GenerationRequest) -> float | N
 
 def highest_prices(requests: Iterable[GenerationRequest], generators: Sequence[GeneratorConfig]) -> dict[str, float]:
     """Upper limit of one candidate's cost in US dollars by generator, from its first request. An endpoint without
-    prices counts as free, as it does for ``generation.max_usd``."""
+    prices counts as free, like for ``generation.max_usd``."""
     known = {config.name: config for config in generators}
     prices: dict[str, float] = {}
     for request in requests:
@@ -207,7 +207,8 @@ def highest_prices(requests: Iterable[GenerationRequest], generators: Sequence[G
 
 
 def cost_of(config: GeneratorConfig, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
-    """US dollars by the recipe's prices; None if they or a count are unknown. Local and recorded models are free."""
+    """US dollars by the recipe's prices. None if the prices or a count are unknown. Local and recorded models are
+    free."""
     if not isinstance(config, OpenAIGenerator):
         return 0.0
     if config.usd_per_million_tokens is None or prompt_tokens is None or completion_tokens is None:
@@ -217,7 +218,7 @@ def cost_of(config: GeneratorConfig, prompt_tokens: int | None, completion_token
 
 
 def usage_cost(config: OpenAIGenerator, usage: TokenUsage) -> float | None:
-    """US dollars from the endpoint, else by the recipe's prices."""
+    """US dollars that the endpoint states, else by the recipe's prices."""
     if usage.cost_usd is not None:
         return usage.cost_usd
     return cost_of(config, usage.prompt_tokens, usage.completion_tokens)
@@ -246,11 +247,11 @@ async def collect(generator: Generator, requests: Sequence[GenerationRequest]) -
 
 @dataclass(frozen=True, slots=True)
 class RequestsByProblem:
-    """The requests of many problems, made lazily at each iteration, one problem after the other."""
+    """Requests of many problems, built lazily in each iteration, one problem after another."""
 
     problems: Collection[Problem]
     make: Callable[[Problem], Sequence[GenerationRequest]]
-    """Function from a problem to its requests; the same number for each problem."""
+    """Function from a problem to its requests, of which each problem must have equally many."""
 
     def __len__(self) -> int:
         return len(self.problems) * next((len(self.make(problem)) for problem in self.problems), 0)
@@ -292,7 +293,7 @@ class PassRequests:
 
     @property
     def waves(self) -> tuple[int, ...] | None:
-        """Sizes of the waves of the first pass; None if it is sampled at once."""
+        """Sizes of the waves of the first pass. None if the pass is sampled at once."""
         return self.recipe.generation.waves if self.task.defaults.answers_compete else None
 
     @property
@@ -312,12 +313,12 @@ class PassRequests:
         if wanted[0] >= count:
             return ()
         return (
-            f"the first wave has {wanted[0]} of {count} generators: the others are asked about hard problems only, "
+            f"the first wave has {wanted[0]} of {count} generators: the others get only hard problems, "
             f"which makes them look worse than they are; generation.waves should begin with {count} or more",
         )
 
     def first(self, problem: Problem, *, greedy: bool = False) -> list[GenerationRequest]:
-        """Requests of the first pass; with ``greedy`` also one greedy request per generator that can answer it."""
+        """Requests of the first pass. ``greedy`` adds one greedy request per generator, except for recorded pools."""
         messages, default = self.task.messages(problem), self.recipe.generation.num_samples
         requests: list[GenerationRequest] = []
         for config in self.configs:

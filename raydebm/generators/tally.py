@@ -16,18 +16,18 @@ _ERROR_CHARS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedSamples:
-    """Requests saved by waves, because answers were settled."""
+    """Requests that waves saved because answers were settled."""
 
     num_problems: int
     num_settled: int
     """Problems that ended before all of their samples were taken."""
     num_samples: int
-    """Requests never sent."""
+    """Number of requests that were never sent."""
     sample_share: float
     """Fraction of all planned samples, without greedy requests."""
     completion_tokens: int | None
-    """Estimated tokens: each saved sample counts its generator's mean. None if the tokens of one such generator are
-    unknown."""
+    """Estimated completion tokens saved: each saved sample counts as its generator's mean. None if the tokens of such a
+    generator are unknown."""
     token_share: float | None
     """Estimated fraction of the completion tokens of all planned samples."""
 
@@ -40,13 +40,13 @@ class GenerationSummary:
     num_ok: int
     num_failed: int
     num_reused: int
-    """Answers among ``num_ok`` from the journal."""
+    """Number of answers among ``num_ok`` that are from the journal."""
     prompt_tokens: int
     completion_tokens: int
     usd: float
     """Known spending: on all answers, including those of earlier runs, and on the failed requests of this run."""
     num_unpriced: int
-    """Answers without a stated cost."""
+    """Number of answers of unknown cost."""
     seconds: float
     errors: tuple[tuple[str, int], ...]
     """The most common error texts with their counts."""
@@ -153,8 +153,8 @@ MAX_TEXTS = 1000
 
 
 class CommonTexts:
-    """Exact counts of the first ``MAX_TEXTS`` distinct texts; others are ignored. Enough for the reasons for failures:
-    either there are few, or each names its row and none is common."""
+    """Exact counts of the first ``MAX_TEXTS`` distinct texts. Others are ignored, which suffices for failures: their
+    reasons are few, or each names its row and none of them is common."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()

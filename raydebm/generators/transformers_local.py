@@ -1,6 +1,6 @@
 """Candidates from a causal LM in this process: a local folder, a hub name, or ``embedded:<name>``.
 
-Rows of different requests are decoded together, each with the same text as alone.
+Requests are decoded together, but each text is the same as if decoded alone.
 
 Independent of: endpoints, journals, Ray.
 """
@@ -37,14 +37,14 @@ class _Prepared:
 
 
 class LocalGenerator:
-    """One model. Decodes one batch at a time in its own thread, so that the event loop stays free."""
+    """Generator with one model. Decodes one batch at a time in another thread, so that the event loop stays free."""
 
     def __init__(self, config: TransformersGenerator, *, threads: int | None = None) -> None:
         """Load the model. ``threads`` sets torch's number of threads in this process. Default: torch's own choice.
 
         Raises:
-            GenerationError: the model cannot be loaded or is not a whole decoder, or its tokenizer is not its own or
-                has no chat template.
+            GenerationError: the model cannot be loaded or is not a whole decoder, or the tokenizer does not fit the
+                model or has no chat template.
             UnknownNameError: there is no embedded model of this name.
         """
         if threads is not None:
@@ -79,8 +79,8 @@ class LocalGenerator:
         self._prompts.clear()
 
     async def _in_thread(self, batch: Sequence[_Prepared]) -> list[Candidate]:
-        """Decode a batch. After a cancellation the thread ends at its next step, and this call waits for it: otherwise
-        it would decode for no caller, next to the following batch."""
+        """Decode a batch. After a cancellation the thread ends at its next step, and this call waits for it. Otherwise
+        the thread would go on without a caller, beside the next batch."""
         cancelled = threading.Event()
         work = asyncio.get_running_loop().run_in_executor(None, self._decode, batch, cancelled)
         try:
@@ -113,14 +113,14 @@ class LocalGenerator:
         return _Prepared(request, row)
 
     def _prompt_ids(self, messages: Sequence[Message]) -> tuple[int, ...] | GenerationError:
-        """Token ids of a chat. The last few chats are cached, because the samples of a problem follow each other."""
+        """Token ids of a chat. Chats are cached, because all samples of a problem have the same one."""
         key = canonical_json([dict(message) for message in messages])
         if key not in self._prompts:
             if len(self._prompts) >= 4096:
                 self._prompts.clear()
             try:
                 self._prompts[key] = _render(self._tokenizer, [dict(message) for message in messages])
-            except Exception as error:  # noqa: BLE001  # a template is a program of the model's author
+            except Exception as error:  # noqa: BLE001  # a template is a program by the model's author
                 self._prompts[key] = GenerationError(
                     f"the chat template of {self.name!r} refused the messages: {error}"
                 )
@@ -176,7 +176,7 @@ class LocalGenerator:
 def _render(tokenizer: Any, messages: list[dict[str, str]]) -> tuple[int, ...]:
     """Token ids of the chat with the opening of the assistant's turn.
 
-    If the template refuses a system role, the system message opens the first user turn.
+    If the template refuses a system role, the system message is put before the first user message.
     """
     try:
         ids = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)

@@ -1,8 +1,9 @@
 """Candidates from any OpenAI-compatible endpoint, with retries, limits and costs.
 
-One request per candidate: providers ignore or refuse ``n``, and with it the seeds of single samples have no effect.
+Each candidate has its own request, because providers ignore or refuse ``n``, and ``n`` samples could not have their own
+seeds.
 
-A failed request is a row with ``error``. Keys are only in the Authorization header.
+A failed request becomes a candidate with ``error``. Keys are only in the Authorization header.
 
 Independent of: journals, tasks, Ray.
 """
@@ -56,21 +57,21 @@ def _aiohttp_transport(config: OpenAIGenerator, key: Secret) -> Transport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointAccess:
-    """Key of an endpoint, and resources shared with other endpoints."""
+    """Key of an endpoint, and limits shared with other endpoints."""
 
     key: Secret | None = None
     """API key. Default: read from the environment."""
     budget: Budget | None = None
     """Budget shared by all endpoints of a run."""
     shared_slots: AbstractAsyncContextManager[Any] | None = None
-    """Semaphore over all endpoints of this process, entered after the endpoint's own."""
+    """Semaphore over all endpoints of this process, acquired after the endpoint's own."""
 
 
 @dataclass(slots=True)
 class _Attempts:
     request: GenerationRequest
     may_repeat: bool
-    """Whether an attempt that may have been billed can be repeated. A late attempt is repeated only once."""
+    """Whether to repeat an attempt that may have been billed. A late attempt is repeated only once."""
     costs: list[float] = field(default_factory=list)
     """Known costs of the replies."""
 
@@ -119,7 +120,7 @@ class OpenAIApiGenerator:
 
         Args:
             requests: requests to this endpoint.
-            may_repeat: whether to repeat a request that may have been billed, because its reply was later than
+            may_repeat: whether to repeat a request that may have been billed although its reply was later than
                 ``timeout_s``, broke off or cannot be read. Requests to free endpoints are always repeated.
         """
         tasks = [asyncio.create_task(self._candidate(request, may_repeat=may_repeat)) for request in requests]
@@ -166,9 +167,9 @@ class OpenAIApiGenerator:
         return unanswered(call.request, self._explain(error), failure=failure, usage=usage)
 
     def _cost_of_failed(self, call: _Attempts, error: ReplyError | TransportError) -> float | None:
-        """Maximum cost of all attempts. None if nothing is known.
+        """Maximum cost of all attempts. None if unknown.
 
-        A last attempt without a stated cost may have been billed, even after others that were refused for free.
+        A last attempt without a stated cost may have been billed, even if earlier ones were refused for free.
         """
         if isinstance(error, ReplyError) and (
             error.failure is not None or usage_cost(self._config, error.usage) is not None
@@ -235,7 +236,9 @@ class OpenAIApiGenerator:
             call.costs.append(cost_usd)
 
     def _refuses_logprobs(self, error: ReplyError) -> bool:
-        """Whether the request failed because of log-probabilities. Later requests then omit them."""
+        """Whether to repeat the request without log-probabilities, because the endpoint refuses them.
+
+        Later requests then do not ask for them."""
         refused = error.status is not None and 400 <= error.status < 500 and "logprob" in str(error).lower()
         if refused and self._asks_logprobs:
             self._asks_logprobs = False
@@ -258,7 +261,7 @@ class OpenAIApiGenerator:
 
 
 def chat_body(config: OpenAIGenerator, request: GenerationRequest, *, logprobs: bool) -> dict[str, Any]:
-    """Body of a request for an endpoint, with log-probabilities if wanted."""
+    """Body of a request to an endpoint."""
     sampling = request.sampling
     body: dict[str, Any] = {
         "model": config.model,
@@ -278,8 +281,8 @@ def chat_body(config: OpenAIGenerator, request: GenerationRequest, *, logprobs: 
 
 
 def failure_text(error: ReplyError | TransportError, config: OpenAIGenerator, *, key: str | None) -> str:
-    """Text of an error row, without a password (of a proxy, say) and without the key that was sent, which an
-    endpoint may repeat in its message."""
+    """Error of a failed candidate, without passwords (such as a proxy's) and without the key, which an endpoint may
+    repeat in its message."""
     text = str(error)
     status, failure = (error.status, error.failure) if isinstance(error, ReplyError) else (None, None)
     if status in (401, 403):

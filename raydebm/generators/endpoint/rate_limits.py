@@ -1,4 +1,4 @@
-"""Rate, retries, budget and refusals of an endpoint. Pure: clocks and random numbers are arguments."""
+"""Rate, retries, budget and refusals of an endpoint. Times and random numbers are arguments."""
 
 import email.utils
 import math
@@ -10,25 +10,27 @@ from raydebm.generators.journal import Journal
 from raydebm.records import GenerationRequest
 
 MAX_WAIT_S = 60.0
-"""Limit of a single wait, even if ``Retry-After`` asks for more."""
+"""Maximum of a single wait, even if ``Retry-After`` asks for more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Exponential backoff with jitter: the wait before retry i (from 0) is in [half, whole] of ``base_s * 2**i``."""
+    """Exponential backoff with jitter: the wait before retry i (from 0) is between half and all of ``base_s *
+    2**i``."""
 
     base_s: float = 0.5
     max_s: float = MAX_WAIT_S
 
     def wait_s(self, attempt: int, *, chance: float, retry_after_s: float | None = None) -> float:
-        """Seconds to wait; ``chance`` in [0, 1) is the jitter. The server's ``Retry-After`` counts if it is longer."""
+        """Seconds to wait. ``chance`` in [0, 1) is the jitter. A longer ``Retry-After`` of the server is used
+        instead."""
         whole = min(self.max_s, self.base_s * 2.0**attempt)
         jittered = whole * (0.5 + 0.5 * chance)
         return min(self.max_s, max(jittered, retry_after_s or 0.0))
 
 
 def retry_after_s(headers: Mapping[str, str], *, now: float) -> float | None:
-    """Seconds in ``Retry-After`` (a number or an HTTP date); None if missing or unreadable.
+    """Seconds in ``Retry-After`` (a number or an HTTP date). None if missing or unreadable.
 
     Args:
         headers: headers by lower-case name.
@@ -64,14 +66,15 @@ class RateLimit:
 
 
 class Budget:
-    """Spending limit. Requests in flight at the limit still finish, so their cost may exceed it.
+    """Spending limit. Requests in flight still finish when the limit is reached, so spending may exceed it.
 
-    With a journal, costs of other processes and earlier runs count too, including failed requests.
+    With a journal, the costs of other processes and earlier runs count too, including those of failed requests.
     """
 
     def __init__(self, max_usd: float | None, journal: Journal | None = None, *, elsewhere_usd: float = 0.0) -> None:
-        """Start with the costs in the journal of all generators that share the limit (by default those of this
-        process), and with costs elsewhere. Without ``max_usd`` there is no limit."""
+        """Start with the costs in the journal of all generators that share the limit, and with costs elsewhere.
+
+        Default: only costs of this process count. ``max_usd`` of None means no limit."""
         self._max_usd = max_usd
         self._journal = journal
         self._elsewhere_usd = elsewhere_usd
@@ -83,13 +86,13 @@ class Budget:
 
     @property
     def spent_usd(self) -> float:
-        """Dollars spent by this process, by others on the same journal, and before."""
+        """US dollars spent by this process, by others with the same journal, by earlier runs, and elsewhere."""
         journaled_usd = self._journal.read_usd if self._journal is not None else 0.0
         return self._elsewhere_usd + self._own_usd + journaled_usd
 
     @property
     def left_usd(self) -> float:
-        """Dollars left; infinite without a limit."""
+        """US dollars left. Infinite without a limit."""
         if self._max_usd is None:
             return math.inf
         if self._journal is not None:
@@ -97,18 +100,18 @@ class Budget:
         return self._max_usd - self.spent_usd
 
     def add(self, cost_usd: float | None) -> None:
-        """Add the cost of an answer; None if the endpoint did not state it."""
+        """Add the cost of an answer. None if unknown."""
         self._own_usd += cost_usd or 0.0
 
     def add_lost(self, cost_usd: float | None) -> None:
         """Add an actual or possible cost of a request without an answer. The journal stores it for other processes
-        and later runs, which see no answer with this cost; OSError if its disk is full or gone."""
+        and later runs. Raises OSError if the journal's disk is full or gone."""
         self.add(cost_usd)
         if cost_usd and self._journal is not None:
             self._journal.put_lost(cost_usd)
 
     def refusal(self) -> str | None:
-        """Reason for refusing more requests; None while there is budget."""
+        """Reason for refusing more requests. None while budget is left."""
         if self._max_usd is None or self.left_usd > 0:
             return None
         return (
@@ -118,11 +121,11 @@ class Budget:
 
 
 PAUSE_S = 30.0
-"""Time after a refusal in which matching requests fail at once."""
+"""Seconds after a refusal in which matching requests fail at once."""
 PROBLEMS_IN_A_ROW = 3
 """Number of refused problems without a success after which a doubtful refusal counts for matching requests."""
 MAX_SHAPES = 64
-"""Limit on remembered request shapes, which a service's clients choose."""
+"""Maximum number of remembered request shapes, because a service's clients choose the shapes."""
 
 
 @dataclass(slots=True)
@@ -167,7 +170,7 @@ class Refusals:
         self._doubts.pop(_shape(request), None)
 
     def applying_to(self, request: GenerationRequest, *, now: float) -> str | None:
-        """The known refusal that applies to this request; None if it should be sent."""
+        """The known refusal that applies to this request. None if the request should be sent."""
         if self._all is not None and now - self._all[0] < PAUSE_S:
             return self._all[1]
         doubt = self._doubts.get(_shape(request))

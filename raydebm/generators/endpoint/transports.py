@@ -1,7 +1,7 @@
-"""HTTP transport of chat completions, to one server or several, and keys. The caller interprets replies.
+"""Keys, and HTTP transport of chat completions to one or several servers. The caller interprets replies.
 
-Redirects are not followed: prompts would be sent to an address that is not in the recipe, such as one inside the
-operator's network.
+Redirects are not followed, because prompts would be sent to an address that is not in the recipe, such as one inside
+the operator's network.
 """
 
 import os
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Body = Mapping[str, Any]
 _CONNECT_S = 30.0
-"""Longest wait for a connection."""
+"""Maximum time to connect, in seconds."""
 
 
 class TransportError(Exception):
@@ -30,14 +30,14 @@ class TransportError(Exception):
 
 
 class LostReplyError(TransportError):
-    """The request was sent, and its connection was lost before the reply was complete.
+    """The request was sent, but its connection was lost before the reply was complete.
 
-    Most providers continue to generate and bill after a disconnect, so a retry may be billed twice.
+    Most providers go on generating and bill the request after a disconnect, so a retry may be billed again.
     """
 
 
 class LateReplyError(LostReplyError):
-    """The request was sent and its reply was late."""
+    """The request was sent, but its reply was late."""
 
 
 class Transport(Protocol):
@@ -45,8 +45,8 @@ class Transport(Protocol):
         """Send one chat completion and read the whole reply.
 
         Raises:
-            LateReplyError: the request was sent, and no complete reply arrived in time.
-            LostReplyError: the request was sent, and its connection broke off.
+            LateReplyError: the request was sent, but no complete reply arrived in time.
+            LostReplyError: the request was sent, but its connection broke off.
             TransportError: no complete reply arrived for another reason.
             ReplyError: the reply exceeds the size limit.
         """
@@ -71,7 +71,7 @@ class AiohttpTransport:
 
         self._url = base_url.rstrip("/") + "/chat/completions"
         self._headers = dict(headers) | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
-        # Connecting may use at most half of the time, so a timeout of the whole means that the request was sent.
+        # Connecting may take at most half of the total time, so a total timeout means that the request was sent.
         self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(_CONNECT_S, timeout_s / 2))
         self._session: aiohttp.ClientSession | None = None
 
@@ -80,7 +80,7 @@ class AiohttpTransport:
 
         if self._session is None:
             # No limit here: the generator's semaphores bound the requests in flight. The proxy is looked up once,
-            # because aiohttp's own `trust_env` does it for every request, in a thread, at half the cost of the request.
+            # because aiohttp's `trust_env` does so in a thread for every request, at half the cost of the request.
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
                 headers=self._headers,
@@ -124,7 +124,7 @@ class Secret:
 
 
 def key_of(config: OpenAIGenerator) -> Secret:
-    """The endpoint's key from the environment; ``Secret(None)`` for endpoints without one.
+    """The endpoint's key from the environment. ``Secret(None)`` if the endpoint needs no key.
 
     Raises:
         MissingKeyError: the environment variable is not set.
@@ -138,7 +138,7 @@ def key_of(config: OpenAIGenerator) -> Secret:
 
 
 REST_S = 30.0
-"""Time in which a failed server gets no requests."""
+"""Seconds for which a failed server gets no requests."""
 _NOT_TAKEN = frozenset({502, 503})
 
 
@@ -151,7 +151,7 @@ class _Replica:
 
 
 class Replicas:
-    """A transport over several servers of the same model. For one event loop."""
+    """Transport to several servers of the same model, for one event loop."""
 
     def __init__(
         self,
@@ -160,8 +160,8 @@ class Replicas:
         rest_s: float = REST_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Start with all servers available. Of equally busy ones the first is asked; one that failed gets no
-        requests for ``rest_s``, unless all have failed."""
+        """Start with all servers available. The least busy server is asked; ties go to the first. A server that failed
+        gets no requests for ``rest_s``, unless all have failed."""
         self._replicas = [_Replica(url, transport) for url, transport in transports.items()]
         self._rest_s = rest_s
         self._clock = clock
@@ -170,7 +170,7 @@ class Replicas:
         """Ask the servers one after another until one takes the request.
 
         Raises:
-            LostReplyError: a server took the request, and its reply was late or broke off.
+            LostReplyError: a server took the request, but its reply was late or broke off.
             TransportError: no server could be reached.
         """
         left = list(self._replicas)
@@ -205,7 +205,7 @@ class Replicas:
             replica.num_open -= 1
 
     def _choose(self, left: list[_Replica]) -> _Replica:
-        """The least busy server that does not rest; if all rest, the one that has rested longest."""
+        """The least busy server that is not resting. If all are resting, the one whose rest ends first."""
         awake = [replica for replica in left if replica.rests_until <= self._clock()]
         if awake:
             return min(awake, key=lambda replica: replica.num_open)

@@ -1,4 +1,4 @@
-"""vLLM: an existing server, or one process per model on this machine, one model after another.
+"""vLLM: an existing server, or a server process on this machine for one model after another.
 
 A server is an OpenAI-compatible endpoint without a key. Independent of: Ray, requests.
 """
@@ -27,20 +27,20 @@ from raydebm.embedded import PREFIX, embedded_path
 from raydebm.errors import ResourceError
 
 MAX_IN_FLIGHT, TIMEOUT_S = 256, 600.0
-"""Maximum number of open requests to a server, and the timeout of each. A server queues what it cannot compute yet."""
+"""Maximum number of open requests to a server, and the timeout of each. The server queues requests."""
 STARTUP_S = 900.0
-"""Maximum time from the start of a server to its first answer."""
+"""Maximum seconds from the start of a server to its first answer."""
 _LOG = logging.getLogger(__name__)
 _LOG_LINES = 8
-"""Number of lines of the server's log in an error."""
+"""Maximum number of the server's log lines in an error."""
 _ERROR = re.compile(r"\b\w*(Error|Exception)\b: ")
 _DYING_S = 1.0
-"""Time for a server to exit after its last connection broke."""
+"""Seconds for a dying server to exit, so that its status can be logged."""
 _STOP_S = 20.0
-"""Time between SIGTERM and SIGKILL."""
+"""Seconds between SIGTERM and SIGKILL."""
 _WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execvp(sys.argv[1], sys.argv[1:])"
-"""Program that runs another one and receives SIGTERM (15) when its parent dies, even if killed (PR_SET_PDEATHSIG).
-Otherwise a remaining server would hold the machine's memory or its GPU."""
+"""Program that becomes another one and receives SIGTERM (15) when its parent dies, even if killed (PR_SET_PDEATHSIG).
+Otherwise a server that outlives its parent would keep the machine's memory or its GPU."""
 
 
 def endpoint_of(config: VllmGenerator) -> OpenAIGenerator:
@@ -87,14 +87,15 @@ def _is_to_start(config: GeneratorConfig) -> TypeGuard[VllmGenerator]:
 
 
 def check_server(config: GeneratorConfig) -> None:
-    """Check everything that is known before a server is started: ResourceError if vLLM is not installed."""
+    """Check before a server is started that vLLM is installed. Raises ResourceError if it is not."""
     if _is_to_start(config):
         _python(config)
 
 
 @contextlib.contextmanager
 def running(config: GeneratorConfig, *, host: str) -> Iterator[GeneratorConfig]:
-    """Start the server of a generator that needs one, and yield the generator with its ``url`` once it answers.
+    """Start the server of a generator that needs one, and yield the generator with the server's ``url`` once it
+    answers.
 
     The server and all its processes end with the context. Other generators are yielded unchanged.
 
@@ -185,7 +186,7 @@ def _answers(url: str) -> bool:
 
 
 def _tail(log: IO[bytes]) -> str:
-    """Lines of the log with errors, which may be far from its end, or else its last lines."""
+    """The log's lines with errors, which may be far from its end, or without errors its last lines."""
     lines = Path(log.name).read_text(encoding="utf-8", errors="replace").splitlines()
     errors = [line for line in lines if _ERROR.search(line)]
     return "\n".join((errors or lines)[-_LOG_LINES:])
@@ -201,7 +202,7 @@ def _end(server: subprocess.Popen[bytes]) -> None:
 
 
 def free_port(host: str) -> int:
-    """A port of this machine without a listener. Another process may take it at any time."""
+    """A free port of this machine. Another process may take it at any time."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return int(probe.getsockname()[1])
