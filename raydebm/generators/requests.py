@@ -207,8 +207,7 @@ def highest_prices(requests: Iterable[GenerationRequest], generators: Sequence[G
 
 
 def cost_of(config: GeneratorConfig, prompt_tokens: int | None, completion_tokens: int | None) -> float | None:
-    """US dollars by the recipe's prices. None if the prices or a count are unknown. Local and recorded models are
-    free."""
+    """US dollars by the recipe's prices. None if a price or count is unknown. Local and recorded models are free."""
     if not isinstance(config, OpenAIGenerator):
         return 0.0
     if config.usd_per_million_tokens is None or prompt_tokens is None or completion_tokens is None:

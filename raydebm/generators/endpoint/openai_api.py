@@ -236,9 +236,7 @@ class OpenAIApiGenerator:
             call.costs.append(cost_usd)
 
     def _refuses_logprobs(self, error: ReplyError) -> bool:
-        """Whether to repeat the request without log-probabilities, because the endpoint refuses them.
-
-        Later requests then do not ask for them."""
+        """Whether to repeat the request without log-probabilities, which the endpoint refuses. Later ones omit them."""
         refused = error.status is not None and 400 <= error.status < 500 and "logprob" in str(error).lower()
         if refused and self._asks_logprobs:
             self._asks_logprobs = False

@@ -15,15 +15,13 @@ MAX_WAIT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Exponential backoff with jitter: the wait before retry i (from 0) is between half and all of ``base_s *
-    2**i``."""
+    """Exponential backoff with jitter: the wait before retry i (from 0) is 0.5 to 1 times ``base_s * 2**i``."""
 
     base_s: float = 0.5
     max_s: float = MAX_WAIT_S
 
     def wait_s(self, attempt: int, *, chance: float, retry_after_s: float | None = None) -> float:
-        """Seconds to wait. ``chance`` in [0, 1) is the jitter. A longer ``Retry-After`` of the server is used
-        instead."""
+        """Seconds to wait. ``chance`` in [0, 1) is the jitter. A longer ``Retry-After`` is used instead."""
         whole = min(self.max_s, self.base_s * 2.0**attempt)
         jittered = whole * (0.5 + 0.5 * chance)
         return min(self.max_s, max(jittered, retry_after_s or 0.0))
@@ -73,8 +71,7 @@ class Budget:
 
     def __init__(self, max_usd: float | None, journal: Journal | None = None, *, elsewhere_usd: float = 0.0) -> None:
         """Start with the costs in the journal of all generators that share the limit, and with costs elsewhere.
-
-        Default: only costs of this process count. ``max_usd`` of None means no limit."""
+        Without a journal only this process counts. Without ``max_usd`` there is no limit."""
         self._max_usd = max_usd
         self._journal = journal
         self._elsewhere_usd = elsewhere_usd

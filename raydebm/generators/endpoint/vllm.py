@@ -94,8 +94,7 @@ def check_server(config: GeneratorConfig) -> None:
 
 @contextlib.contextmanager
 def running(config: GeneratorConfig, *, host: str) -> Iterator[GeneratorConfig]:
-    """Start the server of a generator that needs one, and yield the generator with the server's ``url`` once it
-    answers.
+    """Start the server of a generator that needs one, and yield the generator with its ``url`` once the server answers.
 
     The server and all its processes end with the context. Other generators are yielded unchanged.
 
