@@ -21,13 +21,13 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 45_340,
+    "source lines": 45_350,
     "modules": 268,
     "test lines": 35_450,
     "benchmark lines": 2_560,
     "client lines": 410,
     "document lines outside docs/log": 5_810,
-    "tracked bytes": 15_250_000,
+    "tracked bytes": 15_260_000,
     "recipe keys": 144,
     "service arguments": 28,
     "commands": 16,
