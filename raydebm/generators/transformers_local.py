@@ -80,7 +80,7 @@ class LocalGenerator:
 
     async def _in_thread(self, batch: Sequence[_Prepared]) -> list[Candidate]:
         """Decode a batch. After a cancellation the thread ends at its next step, and this call waits for it. Otherwise
-        the thread would go on without a caller, beside the next batch."""
+        the thread would run on during the next batch, without a caller."""
         cancelled = threading.Event()
         work = asyncio.get_running_loop().run_in_executor(None, self._decode, batch, cancelled)
         try:
