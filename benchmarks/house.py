@@ -26,7 +26,7 @@ BUDGETS: Mapping[str, int] = {
     "test lines": 35_450,
     "benchmark lines": 2_560,
     "client lines": 410,
-    "document lines outside docs/log": 5_810,
+    "document lines outside docs/log": 5_800,
     "tracked bytes": 15_260_000,
     "recipe keys": 144,
     "service arguments": 28,
