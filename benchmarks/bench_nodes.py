@@ -3,8 +3,7 @@
 All nodes are on this machine: separate Ray processes with one CPU per node, and a head without CPUs. They run the real
 stage of candidates, with one generating process per node that keeps ``--in-flight`` requests open. The endpoint is a
 process that takes ``--latency-s`` per request on average (each 0.5 to 1.5 times that). It works on ``--capacity``
-requests at once and queues the rest. The processes mostly wait, so that two cores are enough; the cores in use are
-printed.
+requests at once and queues the rest. The processes mostly wait, so that two cores are enough.
 
 The endpoint answers only when all nodes have all their requests open, so the start of Ray's processes does not count.
 The rate is measured from two latencies later to the last moment at which all requests were open, so the end of the run
@@ -25,7 +24,6 @@ import secrets
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,7 @@ from urllib.request import urlopen
 
 import psutil
 from aiohttp import web
-from bench_processes import cpu_seconds, served
+from bench_processes import served
 
 from raydebm.config import GenerationConfig, OpenAIGenerator, Recipe, TaskConfig
 from raydebm.pipeline.ray.session import ENVIRONMENT
@@ -47,33 +45,6 @@ os.environ.update(OWN | ENVIRONMENT)
 
 Event = tuple[float, int]
 """Time at which a request arrived (+1) or was answered (-1), in seconds of the monotonic clock."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One run of the stage."""
-
-    nodes: int
-    nodes_used: int
-    """Nodes on which a process sent requests."""
-    capacity: int
-    wanted_in_flight: int
-    """Requests that all nodes keep open together."""
-    candidates: int
-    per_s: float
-    """Answers per second while all nodes had all their requests open."""
-    expected_per_s: float
-    """Rate that follows from latency, open requests and capacity."""
-    in_flight: float
-    """Mean number of open requests in that time, including queued ones."""
-    window_s: float
-    start_s: float
-    """Seconds from the call of the stage to the first request."""
-    all_up_s: float
-    """Seconds from the first request until all nodes had all their requests open."""
-    stage_s: float
-    cores: float
-    """Cores that driver, Ray and endpoint used during the stage."""
 
 
 class Endpoint:
@@ -169,8 +140,8 @@ def grow(cluster: Any, num_nodes: int) -> None:
             time.sleep(0.5)
 
 
-def measure(options: argparse.Namespace, url: str, *, nodes: int, capacity: int) -> Row:
-    """Run the stage once.
+def measure(options: argparse.Namespace, url: str, *, nodes: int, capacity: int) -> str:
+    """Run the stage once, and return its row of the table in Markdown.
 
     Raises:
         SystemExit: requests failed.
@@ -187,29 +158,17 @@ def measure(options: argparse.Namespace, url: str, *, nodes: int, capacity: int)
     urlopen(f"{url}/limit/{capacity}/{in_flight}").read()
     with tempfile.TemporaryDirectory() as folder:
         run, used = RunDir(folder), set[int]()
-        started, cpu_s = time.monotonic(), cpu_seconds()
         summary = generate(requests, recipe=recipe, run=run, on_progress=lambda done, total: used.update(raylets(run)))
-        stage_s, cpu_s = time.monotonic() - started, cpu_seconds() - cpu_s
     if summary.num_failed:
         raise SystemExit(f"{summary.num_failed} requests failed: {summary.errors}")
     events: list[Event] = json.loads(urlopen(f"{url}/events").read())
     all_up, last = full_moments(events, in_flight)
     first = all_up + 2 * options.latency_s
-    return Row(
-        nodes=nodes,
-        nodes_used=len(used),
-        capacity=capacity,
-        wanted_in_flight=in_flight,
-        candidates=summary.num_ok,
-        per_s=sum(change < 0 for at, change in events if first < at <= last) / (last - first),
-        expected_per_s=min(in_flight, capacity) / options.latency_s,
-        in_flight=mean_in_flight(events, first, last),
-        window_s=last - first,
-        start_s=events[0][0] - started,
-        all_up_s=all_up - events[0][0],
-        stage_s=stage_s,
-        cores=cpu_s / stage_s,
-    )
+    per_s = sum(change < 0 for at, change in events if first < at <= last) / (last - first)
+    expected_per_s = min(in_flight, capacity) / options.latency_s
+    open_requests = f"{mean_in_flight(events, first, last):.1f} of {in_flight}"
+    cells = (f"{nodes} ({len(used)})", f"{capacity}", f"{summary.num_ok:,}", f"{per_s:.1f}", f"{expected_per_s:g}")
+    return f"| {' | '.join((*cells, open_requests, f'{last - first:.0f}'))} |"
 
 
 def request_of(number: int) -> GenerationRequest:
@@ -243,28 +202,6 @@ def raylets(run: RunDir) -> set[int]:
     return {process.ppid() for process in psutil.process_iter() if process.pid in processes - {os.getpid()}}
 
 
-def table_of(rows: Sequence[Row]) -> str:
-    """A Markdown table of the rows."""
-    heads = (
-        "nodes (used)", "endpoint's limit", "candidates", "per second", "expected",
-        "open requests", "measured for, s", "cores in use",
-    )  # fmt: skip
-    lines = [f"| {' | '.join(heads)} |", f"|{'---:|' * len(heads)}"]
-    for row in rows:
-        cells = (
-            f"{row.nodes} ({row.nodes_used})",
-            f"{row.capacity}",
-            f"{row.candidates:,}",
-            f"{row.per_s:.1f}",
-            f"{row.expected_per_s:g}",
-            f"{row.in_flight:.1f} of {row.wanted_in_flight}",
-            f"{row.window_s:.0f}",
-            f"{row.cores:.2f}",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4, 8], help="numbers of nodes, ascending")
@@ -282,16 +219,15 @@ def main() -> None:
     if options.serve:
         asyncio.run(serve(options.latency_s))
         return
-    rows: list[Row] = []
     largest = max(options.capacity)
+    print("| nodes (used) | endpoint's limit | candidates | per second | expected | open requests | measured for, s |")
+    print(f"|{'---:|' * 7}")
     with served(__file__, ["--serve", "--latency-s", str(options.latency_s)]) as url, growing_cluster() as cluster:
         for nodes in options.nodes:
             grow(cluster, nodes)
             for capacity in options.capacity:
                 if capacity == largest or capacity < nodes * options.in_flight:
-                    rows.append(measure(options, url, nodes=nodes, capacity=capacity))
-                    print(json.dumps(asdict(rows[-1])), flush=True)
-    print(table_of(rows))
+                    print(measure(options, url, nodes=nodes, capacity=capacity), flush=True)
 
 
 if __name__ == "__main__":
