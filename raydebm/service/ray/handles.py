@@ -50,12 +50,10 @@ async def with_retries(
             return await call()
         except RayActorError:
             log.warning("a %s replica died in call %d of at most %d", what, attempt + 1, tries)
-            await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
         except BackPressureError as error:
-            if patiently and attempt + 1 < tries:
-                await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
-                continue
-            raise ServiceError(f"too many requests wait for the {what}; try again", 503, "overloaded") from error
+            if not patiently or attempt + 1 == tries:
+                message = f"too many requests wait for the {what}; try again"
+                raise ServiceError(message, 503, "overloaded") from error
         except DeploymentUnavailableError as error:
             raise ServiceError(f"the {what} is not available: {error}", 503, "unavailable") from error
         except RayTaskError as error:
@@ -63,6 +61,8 @@ async def with_retries(
             if isinstance(error.cause, RaydebmError):
                 raise error.cause from None
             raise
+        if attempt + 1 < tries:
+            await asyncio.sleep(FIRST_PAUSE_S * 2**attempt)
     message = f"{what} replicas died {tries} times in a row; see their logs"
     raise ServiceError(message, 503, "unavailable", retry=tries > 1)
 

@@ -50,6 +50,12 @@ def test_replicas_that_keep_dying_are_a_503():
     assert caught.value.status == 503
 
 
+def test_the_last_try_is_not_followed_by_a_pause(monkeypatch):
+    monkeypatch.setattr(handles, "FIRST_PAUSE_S", 3600.0)
+    with pytest.raises(ServiceError, match="died 1 times"):
+        asyncio.run(asyncio.wait_for(with_retries(call_that_raises(ActorDiedError()), what="scorer", tries=1), 10))
+
+
 class Full:
     """A handle's method that refuses so many calls."""
 
