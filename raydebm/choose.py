@@ -48,7 +48,7 @@ Given = str | tuple[str, str] | Candidate
 whose skill the run has estimated. Texts without an author are attributed to one unknown author."""
 
 UNKNOWN_AUTHOR = "client"
-GIVEN = "the candidates were given, not sampled as those of the calibration problems"
+GIVEN = "the candidates were given, not sampled as those of the calibration problems were"
 """Reason why a choice has no guarantee."""
 
 
@@ -93,8 +93,8 @@ class Choice:
     review: tuple[str, ...]
     """Paths of the fields whose confidence is below the policy's ``tau_field``."""
     guarantee: Mapping[str, Any] | None
-    """Calibration's guarantee for answers of the run's own generators; never ``certified`` here, because the sampling
-    of the candidates is unknown (``reason``). None if the run has no guarantee."""
+    """Calibration's guarantee for answers of the run's own generators; never ``certified`` here, because it is unknown
+    how the candidates were sampled. None if the run has no guarantee."""
     field_guarantee: Mapping[str, Any] | None
     """The same for the fields that are not in ``review``."""
 

@@ -156,7 +156,7 @@ def test_nothing_is_guaranteed_about_given_candidates(chooser):
     policy = POLICY.replaced(guarantee=guarantee, field_guarantee=guarantee)
     choice = replace(chooser, policy=policy).best_of(PROBLEM, [SEVEN])
 
-    reason = "the candidates were given, not sampled as those of the calibration problems"
+    reason = "the candidates were given, not sampled as those of the calibration problems were"
     assert choice.guarantee == choice.field_guarantee == {**guarantee, "certified": False, "reason": reason}
 
 

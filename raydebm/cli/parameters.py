@@ -70,7 +70,7 @@ def read_recipe(
     overrides: OverridesArgument = None,
     recorded: RecordedOption = None,
 ) -> "Recipe":
-    """Recipe of a command line: the file, then the flags, then the dotted overrides."""
+    """The recipe of a command line: file, ``--task``, overrides, ``--run-dir``, ``--recorded``; later ones win."""
     from raydebm.config import load_recipe, with_recorded_answers
     from raydebm.tasks import task_table
 
@@ -96,7 +96,10 @@ def decision_filter(
     task: Annotated[str | None, typer.Option(help="Only decisions of this task.")] = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    outcome: Annotated[str | None, typer.Option(help="Only decisions reported as right or wrong, or none.")] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option(help="Only decisions with this reported outcome: right, wrong, or none (not reported)."),
+    ] = None,
 ) -> "Filter":
     """Filter of stored decisions from a command's options. Raises ConfigError for a malformed one."""
     from raydebm.service.store.reader import Filter

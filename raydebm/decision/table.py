@@ -70,7 +70,7 @@ class Cluster:
     rows: tuple[int, ...]
     """Indices in the pool."""
     proof: bool | None
-    """Same as ``ConstraintReport.proof``. True if any of the candidates is proven right."""
+    """True if any candidate is proven right, False if all are proven wrong, else None."""
 
 
 def clusters_of(pool: Sequence[ScoredCandidate]) -> tuple[Cluster, ...]:
@@ -412,7 +412,7 @@ class PoolTable:
 
     @cached_property
     def evidence_scores(self) -> Mapping[str, Floats]:
-        """Scores by baseline whose scores are evidence, each of shape (R,). NaN without a score."""
+        """Scores that are evidence, by name, each of shape (R,). NaN without a score."""
         values = [scored.evidence_scores for scored in self.candidates]
         names = sorted({name for own in values for name in own})
         return {name: _column(own.get(name) for own in values) for name in names}

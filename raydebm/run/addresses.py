@@ -56,7 +56,9 @@ def filesystem_of(address: str) -> tuple[fs.FileSystem, str]:
 def _no_address(address: str, reason: str) -> ConfigError:
     schemes = ", ".join(f"{scheme}://" for scheme in SCHEMES)
     return ConfigError(
-        without_credentials(f"{address!r} is not an address: {reason}; give a path, or a URL of {schemes}")
+        without_credentials(
+            f"{address!r} is not an address: {reason}; give a path, or a URL that starts with {schemes}"
+        )
     )
 
 

@@ -1,7 +1,7 @@
 """Repair: retrain the energy heads on group-balanced data, with everything else frozen (DFR; Kirichenko et al. 2023).
 
-A scorer that recognises good authors often has features that also contain the quality of a text, which only its heads
-ignore. If every (generator, label) group has the same weight, the generator has no predictive value, and retrained
+A scorer that recognises good authors often has features that also encode the quality of a text; it is the heads that
+ignore it. If every (generator, label) group has the same weight, the generator has no predictive value, and retrained
 heads use the remaining information.
 
 Shapes: N texts, D hidden size, K adapters.

@@ -4,7 +4,8 @@ In:   evaluated pools with energies, of any task.
 Out:  per generator: picks, energies of its correct and incorrect answers, ranking among its own answers; over all: the
       spread of correct energies between generators, and the comparison with always picking the best generator.
 
-Only labelled and scored candidates of the pools are used, without greedy ones.
+Greedy candidates are not used. Accuracies and their differences count every other candidate, the rest only those with
+a label and an energy.
 """
 
 import math
@@ -46,8 +47,8 @@ class AuthorRow:
     num_candidates: int
     accuracy: Estimate
     correct_share: Estimate
-    """Share of the problem's correct candidates that are its own, mean over problems with a correct candidate that it
-    answered. A scorer that depends only on correctness picks it this often."""
+    """This generator's share of a problem's correct candidates: mean over the problems that it answered and that have
+    one. A scorer that depends only on correctness picks it this often."""
     pick_share: Estimate
     excess: Estimate
     energy_correct: Estimate
@@ -137,8 +138,8 @@ class Screen:
 
 
 def _is_above(estimate: Estimate, limit: float) -> bool:
-    """Whether the value is above the limit and its interval's lower end above half of it, so that a value near 0 gives
-    no warning."""
+    """Whether the value is above the limit and its interval's lower end above half of it, so that an interval that
+    reaches towards 0 gives no warning."""
     return estimate.value is not None and estimate.value > limit and (estimate.low or 0.0) > limit / 2
 
 

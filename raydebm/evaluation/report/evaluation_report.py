@@ -54,7 +54,7 @@ def _picks(evaluation: Evaluation) -> ReportFigure | None:
         return None
     policy = evaluation.policy
     caption = (
-        "One mark per problem: the selected candidate. The paper's rule accepts at once below the dashed line, where "
+        "One mark per problem: the selected candidate. The paper's rule accepts at once below the dashed line if "
         "no constraint is broken, and abstains above the dotted one. If sigma is informative, crosses gather at "
         "the top."
     )
@@ -76,14 +76,14 @@ def _reliability(evaluation: Evaluation) -> ReportFigure | None:
         return None
     caption = (
         "Observed against predicted, in ten bins of equal mass; the darker a bar, the more problems; points on the "
-        "dashed diagonal mean that the probability is well calibrated. Last panel: accuracy by tenths of sigma; "
-        "if sigma is informative, it falls from left to right."
+        "dashed diagonal mean that the probability is well calibrated. Last panel: accuracy by tenths of sigma, "
+        "which falls from left to right if sigma is informative."
     )
     return report_figure(figures.reliability_figure(rows, tenths), "Reliability", caption)
 
 
 def provenance(evaluation: Evaluation) -> dict[str, str]:
-    """Information that reproduces the numbers."""
+    """Settings and versions that are needed to reproduce the numbers."""
     return {
         "command": evaluation.command,
         "seeds": f"run {evaluation.seed}, candidate order {evaluation.shuffle_seed}",

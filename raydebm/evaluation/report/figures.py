@@ -234,13 +234,13 @@ def study_figures(results: StudyResults) -> list[ReportFigure]:
         (
             pool_size_figure(results.pool_sizes) if len(results.pool_sizes) > 1 else None,
             "Candidates per problem",
-            f"Expected {value} with n random candidates of each pool. The gap between a curve and the oracle is the "
-            "loss by selection; a selector whose curve flattens early needs no more candidates.",
+            f"Expected {value} with n random candidates of each pool. The gap between a curve and the oracle is "
+            "what selection loses; a selector whose curve flattens early needs no more candidates.",
         ),
         (
             None if results.decomposition is None else decomposition_figure(results.decomposition),
             "The two terms",
-            "One mark per candidate, of a sample of them: learned energy across, constraint penalty upwards "
+            "One mark for each candidate of a sample: learned energy across, constraint penalty upwards "
             "(jittered); stars are selected. If both terms help, stars gather in the lower left among correct ones.",
         ),
         (

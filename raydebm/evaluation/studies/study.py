@@ -68,7 +68,7 @@ class TrainingPool:
     by_generator: dict[str, Estimate]
     """Share correct by generator, mean over problems."""
     best_quarter: dict[str, Estimate]
-    """Share of each generator's candidates among the best quarter of their pool. Empty without violation scores."""
+    """Share of each generator's candidates in the best quarter of their pool. Empty without violation scores."""
     num_all_correct: int
 
 
@@ -181,7 +181,7 @@ class Subject:
     """Model and version by name of a generator or outside scorer."""
     fit: Fit | None = None
     findings: Mapping[str, Estimate] = field(default_factory=dict)
-    """Further figures by name, from the confounding report and the reasons for labels."""
+    """Further numbers by name, from the confounding report and the reasons for labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +247,7 @@ def study(
 
 
 def ridges(pools: PoolTable) -> tuple[Ridge, ...]:
-    """Ridges of all candidates, then of each generator (those with the most candidates). Empty without energies."""
+    """Ridges of all candidates, then of the generators with the most candidates. Empty without energies."""
     known = ~np.isnan(pools.mu)
     if not known.any():
         return ()

@@ -1,4 +1,4 @@
-"""Confounding and repair of a scorer, in one task on a node with its models.
+"""Confounding and repair of a scorer, in one Ray task with the resources of one scorer.
 
 Probes, style ablation, style swap and the refitting of heads need torch.
 """
@@ -145,7 +145,7 @@ def _repair(
 
 
 def _known_energies(extractor: "FeatureExtractor", repaired: Path, data: RepairData) -> KnownEnergies:
-    """Energies by the repaired heads of all candidates with stored features."""
+    """Energies that the repaired heads give to all candidates whose features are cached."""
     texts = {text.candidate_id: (text.prompt, text.text) for text in (*data.train, *data.validation)}
     for pools in (data.test, data.validation_pools):
         texts |= {} if pools is None else pools.texts

@@ -31,7 +31,7 @@ from raydebm.tasks import task_of
 MAX_TASK_ROWS = 16_384
 """Maximum number of candidates per task, whose table is in memory as a whole."""
 PARTS = 4
-"""Tasks per worker if there are enough candidates, and the limit of a task in multiples of ``labels_per_worker``."""
+"""Tasks per worker if there are enough candidates. A task has at most ``PARTS * labels_per_worker`` candidates."""
 BATCH_ROWS = 256
 WORKER = WorkerShare(cpus=1.0, gpus=0.0)
 REPORT = "report_"
@@ -61,7 +61,7 @@ def label(
 
     Raises:
         PoolError: a candidate names an unknown problem.
-        ResourceError: no node has a CPU, and ``ray.max_workers`` does not ask for one.
+        ResourceError: no node has a CPU, and ``ray.max_workers`` is not set.
     """
     require_problems(problems, set(candidates.column("problem_id")))
     total = len(candidates)

@@ -97,7 +97,7 @@ def _set_defaults(variables: dict[str, str]) -> None:
 
 @contextmanager
 def _own_cluster() -> Iterator[Path]:
-    global _own_clusters  # Ray is one per process too
+    global _own_clusters  # a process has only one Ray
     import ray
 
     _set_defaults(OWN_CLUSTER_ENVIRONMENT)

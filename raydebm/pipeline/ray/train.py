@@ -126,7 +126,7 @@ def _plan(recipe: Recipe, adapter: AdapterConfig, data: str) -> str:
 
 
 def _is_complete(job: TrainingJob, backbone: SharedBackbone) -> bool:
-    """True if the adapter on disk has the same data, settings and weights; logs a difference."""
+    """True if the adapter on disk was trained with the job's data, settings and backbone. Logs a warning if not."""
     done = job.finished()
     if done is None:
         return False

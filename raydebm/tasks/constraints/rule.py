@@ -126,7 +126,10 @@ class ValuesRule(Rule):
         yield self.value if self.each is None else self.each
 
     def placed_values(self, document: RuleInput) -> list[tuple[str, Any]]:
-        """(name in messages, value to check, None if missing); EvaluationError if ``each`` is not a list."""
+        """(name in messages, value to check) of each value, with None for a missing one.
+
+        Raises EvaluationError if ``each`` is not a list.
+        """
         if self.each is None:
             result = document.value_of(self.value)
             if not isinstance(result, list):

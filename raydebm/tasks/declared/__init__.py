@@ -195,7 +195,7 @@ class DeclaredTask:
         return find_answer(self.definition.output, text, self._choices(problem))
 
     def _choices(self, problem: Problem) -> list[str] | None:
-        """Choices of the row; None for all. A row that allows none of the task's choices has no answer."""
+        """Choices that the row allows. None if it allows all. A row without a choice of the task has no answer."""
         output = self.definition.output
         if output.choices_field is None:
             return None
@@ -308,7 +308,7 @@ def _value(expression: str, problem: Problem, seen: Any) -> Any:
 
 
 def _clean(value: Any, name: str, where: str) -> Any:
-    """Value of a column, as JSON for a table."""
+    """Value of a column without surrounding spaces. TaskDataError if JSON cannot hold it."""
     try:
         canonical_json(value).encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:

@@ -22,7 +22,7 @@ from raydebm.tasks.sandbox.syscalls import filter_program
 
 _START_S = 60.0
 _GRACE_S = 5.0
-"""Seconds beyond a request's own limit, enforced inside; then everything is killed from outside."""
+"""Seconds beyond a request's own limit, which is enforced inside, until everything is killed from outside."""
 _NUM_CALLS = 1000
 _NUM_DESCRIPTORS = 64
 _LOST = "the sandbox was lost"
@@ -98,7 +98,7 @@ class Session:
     def run(
         self, source: str, stdin: bytes = b"", *, limits: Limits | None = None, prelude: Mapping[str, str] | None = None
     ) -> Result:
-        """Run a program in a new process. Do not reuse the session after ``left_files`` or a loss.
+        """Run a program in a new process. Do not reuse the session once ``is_used`` is true.
 
         Args:
             limits: time and output of this run; memory, disk and threads are the session's.
@@ -153,7 +153,7 @@ class Session:
         self._pending = _line({"value": encode(value)})
 
     def answer_raised(self, reason: str) -> None:
-        """Answer the program's pending call with an exception."""
+        """Give the pending call of the test code an exception, which the next step sends."""
         self._pending = _line({"raised": reason})
 
     def call(self, function: str, arguments: Sequence[Any], *, limits: Limits | None = None) -> Result:
@@ -164,7 +164,7 @@ class Session:
         return self.call_encoded(function, encode(list(arguments)), limits=limits)
 
     def call_encoded(self, function: str, arguments: Any, *, limits: Limits | None = None) -> Result:
-        """Call a function with arguments from ``inside.values.encode``; else like ``call``."""
+        """Like ``call``, with arguments that ``inside.values.encode`` made."""
         return self._result_of({"function": function, "arguments": arguments}, limits or self._limits)
 
     def _open(self, role: str, arguments: list[Any], limits: Limits) -> None:
@@ -215,7 +215,7 @@ class Session:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             deadline = time.monotonic() + _GRACE_S
-            with suppress(OSError):  # the end of replies
+            with suppress(OSError):  # reads until the pipe closes, when every process has ended
                 while arrived(self._replies, 1 << 16, deadline):
                     pass
         self._process.wait()

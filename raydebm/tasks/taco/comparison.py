@@ -15,12 +15,12 @@ _NUMERAL = re.compile(r"[-+]?(?:(?!0\d)[\d.]+(?:e[-+]?\d+)?|inf(?:inity)?|nan)",
 
 
 def same_output(printed: str, expected: str) -> bool:
-    """True for equal text; or equal lines, ignoring surrounding spaces and empty lines; or equal words with equal
-    numbers.
+    """True for equal text; or equal lines, ignoring surrounding spaces and empty lines; or lines whose words are equal,
+    or equal as numbers.
 
-    Numbers are equal within 1e-5 of the expected one plus 1e-8. If the expected one is written as a whole number, the
-    tolerance is 1e-6 ("4.0" equals "4"), because from 100,000 on, 1e-5 of it would be a whole unit. Leading zeros
-    count: "0011" is not 11.
+    Numbers are equal if they differ by at most 1e-5 times the expected one, plus 1e-8. If the expected one is written
+    as a whole number, the tolerance is 1e-6 ("4.0" equals "4"), because from 100,000 on, 1e-5 of it would be a whole
+    unit. Leading zeros count: "0011" is not 11.
     """
     if printed.strip() == expected.strip():
         return True

@@ -75,7 +75,7 @@ class TravelPlanner(FileTask):
         return load_problems(split, source)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        trip_of(problem.data)  # before an answer is paid for that could not be checked
+        trip_of(problem.data)  # fails before anyone pays for an answer that cannot be checked
         return super().messages(problem)
 
     def problem_from_text(self, text: str) -> Problem:

@@ -4,8 +4,8 @@ It runs only trusted code and forks before untrusted code is loaded, which takes
 interpreter takes ten. Requests arrive on descriptor 0 and replies leave on descriptor 1, in frames: the lengths of
 header and body as two big-endian 32-bit numbers, a JSON header, and bytes. The child can reach neither descriptor.
 
-Right answers are unknown here. Comparing is done outside the sandbox, so a child that takes over this process gains
-nothing.
+A sandbox that runs untrusted programs does not know the right answers: results are compared outside. So a child that
+takes over this process gains nothing.
 """
 
 import contextlib
