@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from bench_common import backbone_of, interleave, peft_model, pool_ids, versions_line
 from peft import PeftModel, get_peft_model_state_dict
+from scipy.stats import spearmanr
 from torch import Tensor
 
 from raydebm.config import PAPER_ADAPTERS, AdapterConfig, load_recipe
@@ -95,8 +96,7 @@ def in_bfloat16(backbone: Backbone) -> Backbone:
 
 def rank_correlation(first: Tensor, second: Tensor) -> float:
     """Spearman's rho of the ensemble means."""
-    ranks = torch.stack([energies.mean(0).argsort().argsort().double() for energies in (first, second)])
-    return float(torch.corrcoef(ranks)[0, 1])
+    return float(spearmanr(first.mean(0), second.mean(0)).statistic)
 
 
 def recorded_ids(backbone: Backbone, given: argparse.Namespace) -> list[tuple[int, ...]]:

@@ -25,6 +25,7 @@ from raydebm.run.directory import RunDir
 from raydebm.scorer.texts import TextEnergies
 
 SLEEP_S = 0.1
+GENERATOR = {"kind": "openai", "name": "g", "model": "m", "base_url": "http://127.0.0.1:9/v1", "api_key_env": None}
 
 
 class Sleeper:
@@ -99,9 +100,6 @@ def main() -> None:
                             rate, expected = count / seconds, nodes / SLEEP_S
                             cells = f"{count:,} | {seconds:.1f} | {rate:.1f} | {expected:g} | {rate / expected:.2f}"
                             print(f"| {nodes} | {name} | {cells} |", flush=True)
-
-
-GENERATOR = {"kind": "openai", "name": "g", "model": "m", "base_url": "http://127.0.0.1:9/v1", "api_key_env": None}
 
 
 if __name__ == "__main__":

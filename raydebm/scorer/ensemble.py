@@ -189,7 +189,12 @@ def backbone_for(
 
 
 def cpu_dtype_for(
-    folder: Path, weights: Weights, texts: Sequence[tuple[str, str]], *, micro_batch_tokens: int
+    record: EnsembleRecord,
+    adapters: Sequence[StoredAdapter],
+    weights: Weights,
+    texts: Sequence[tuple[str, str]],
+    *,
+    micro_batch_tokens: int,
 ) -> tuple[str, float | None]:
     """The dtype for scoring on a CPU, and the rank correlation of bfloat16 with float32 if bfloat16 is faster.
 
@@ -197,11 +202,9 @@ def cpu_dtype_for(
     agree with those of float32, with a correlation of at least ``MIN_RANK_CORRELATION``.
 
     Args:
-        folder: checkpoint folder.
         weights: result of ``backbone.frozen_weights``.
         texts: a sample of the (problem, candidate) texts to score.
     """
-    record, adapters = read_ensemble(folder)
     faster = backbone_for(record, weights=weights, device="cpu")
     if faster.dtype == "float32":
         return faster.dtype, None

@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Protocol
 
-import numpy as np
-
 from raydebm.errors import ScoringError, in_one_line, is_out_of_memory
 from raydebm.records import Energies
 from raydebm.run.tables import EnergyRow
@@ -88,16 +86,16 @@ def rank_correlation(
     Texts that failed the first time are left out. None if another text failed the second time, or if one time all mean
     energies are equal.
     """
-    from scipy.stats import rankdata  # imported here because it is slow
+    from scipy.stats import spearmanr  # imported here because it is slow
 
     pairs = [(one, other) for one, other in zip(first, second, strict=True) if not isinstance(one, ScoringError)]
     scored = [other for _, other in pairs if not isinstance(other, ScoringError)]
     if len(scored) < len(pairs):
         return None
-    ranks = [rankdata([fmean(text.members) for text in texts]) for texts in ([one for one, _ in pairs], scored)]
-    if min(len(np.unique(of_one)) for of_one in ranks) < 2:
+    means = [[fmean(text.members) for text in texts] for texts in ([one for one, _ in pairs], scored)]
+    if any(len(set(of_one_time)) < 2 for of_one_time in means):
         return None
-    return float(np.corrcoef(ranks)[0, 1])
+    return float(spearmanr(*means).statistic)
 
 
 def score_texts(scorer: TextScorer, texts: Sequence[tuple[str, str]]) -> list[EnergyRow]:

@@ -223,8 +223,8 @@ def gain(monkeypatch):
 
 
 def dtype_on_a_cpu(checkpoint):
-    record, _ = read_ensemble(checkpoint)
-    return cpu_dtype_for(checkpoint, frozen_weights(record.backbone), TEXTS, micro_batch_tokens=64)
+    record, adapters = read_ensemble(checkpoint)
+    return cpu_dtype_for(record, adapters, frozen_weights(record.backbone), TEXTS, micro_batch_tokens=64)
 
 
 def test_a_faster_bfloat16_is_chosen_where_it_ranks_the_texts_as_float32_does(checkpoint, gain, monkeypatch):

@@ -327,14 +327,13 @@ def _read_weights(
     from raydebm.scorer.model.backbone import backbone_config, frozen_weights
     from raydebm.scorer.model.prefix import shares_prefixes
 
-    correlation = None
     with local_copy(checkpoint) as folder:
-        record, _ = read_ensemble(folder)
-        weights = frozen_weights(record.backbone)
-        if dtype == "auto" and device == "cpu":
-            torch.set_num_threads(min(recipe.ray.threads, usable_cpus()))
-            tokens = recipe.scorer.micro_batch_tokens
-            dtype, correlation = cpu_dtype_for(folder, weights, texts, micro_batch_tokens=tokens)
+        record, adapters = read_ensemble(folder)
+    weights, correlation = frozen_weights(record.backbone), None
+    if dtype == "auto" and device == "cpu":
+        torch.set_num_threads(min(recipe.ray.threads, usable_cpus()))
+        tokens = recipe.scorer.micro_batch_tokens
+        dtype, correlation = cpu_dtype_for(record, adapters, weights, texts, micro_batch_tokens=tokens)
     return weights, (record.reasoning, dtype, correlation, shares_prefixes(backbone_config(record.backbone)))
 
 
