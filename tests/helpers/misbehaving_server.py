@@ -195,6 +195,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "no content": _fixed(200, completion(None)),
     "filtered": _fixed(200, completion(None, finish_reason="content_filter")),
     "cut thinking": _fixed(200, completion("<think>so much to", finish_reason="length")),
+    "length": _fixed(200, completion("an answer that", finish_reason="length")),
     "think": _fixed(200, completion("<think>two and two</think>\n\nfour")),
     "reasoning": _fixed(200, completion("four", message={"reasoning": "two and two"})),
     "reasoning_content": _fixed(200, completion("four", message={"reasoning_content": "two and two"})),
