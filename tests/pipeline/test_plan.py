@@ -56,6 +56,15 @@ def test_problems_without_a_recording_are_counted_and_left_out(recipe):
     assert notes[2] == "recorded pools answer 8 of 8 requests"
 
 
+def test_they_are_left_out_too_where_a_live_model_writes_later_passes_alone(recipe):
+    writer = OpenAIGenerator(name="w", model="m", api_key_env=None, num_samples=0)
+    recorded = recipe(num_samples=1)
+
+    assert plan_of(recorded.model_copy(update={"generators": (*recorded.generators, writer)})).notes[1] == (
+        "2 more problems are left out, because no recorded pool answers them"
+    )
+
+
 def test_missing_recordings_are_counted_by_generator(recipe):
     assert "recorded pools answer 8 of 16 requests; not recorded: 8 of g" in plan_of(recipe(num_samples=2)).notes
 

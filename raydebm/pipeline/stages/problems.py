@@ -74,7 +74,7 @@ def load_problems(recipe: Recipe) -> Iterator[Loaded]:
 def answerable(
     recipe: Recipe, loaded: Sequence[Loaded], *, pools: Sequence[PoolGenerator] | None = None
 ) -> Sequence[Loaded]:
-    """The loaded problems that some generator can answer.
+    """The loaded problems that some generator of the first pass can answer.
 
     A recorded pool rarely covers a whole benchmark, and a problem without candidates measures nothing.
 
@@ -88,11 +88,11 @@ def answerable(
         UnknownNameError: a model is not in its recorded pool.
         PoolError: the recorded pools answer none of the problems.
     """
-    configs = recipe.generators
-    if not all(isinstance(config, RecordedGenerator) for config in configs):
+    live = [config for config in recipe.generators if not isinstance(config, RecordedGenerator)]
+    if any(config.num_samples != 0 or recipe.generation.greedy for config in live):
         return loaded
     if pools is None:
-        pools = [*recorded_generators(configs, problems=[problem for _, problem, _ in loaded])]
+        pools = [*recorded_generators(recipe.generators, problems=[problem for _, problem, _ in loaded])]
     answered = [entry for entry in loaded if any(pool.answers(entry[1].problem_id) for pool in pools)]
     if not answered:
         raise PoolError(
