@@ -21,12 +21,12 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 45_360,
+    "source lines": 45_240,
     "modules": 268,
-    "test lines": 35_460,
+    "test lines": 35_410,
     "benchmark lines": 2_500,
     "client lines": 410,
-    "document lines outside docs/log": 5_810,
+    "document lines outside docs/log": 5_800,
     "tracked bytes": 15_250_000,
     "recipe keys": 144,
     "service arguments": 28,

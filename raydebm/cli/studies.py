@@ -42,7 +42,7 @@ def reproduce(
         typer.Option("--transfer-problems", min=1, help="Test problems of each run for --transfer; default: all."),
     ] = None,
     confounding: Annotated[
-        bool, typer.Option("--confounding", help="Also run probes, style ablation and style swap on every scorer.")
+        bool, typer.Option("--confounding", help="Also run style ablation and style swap on every scorer.")
     ] = False,
     retry_failed: RetryOption = False,
 ) -> None:
@@ -122,7 +122,7 @@ def confounding(
 ) -> None:
     """Test whether the scorer recognises who wrote an answer.
 
-    Screen, linear probes, style ablation, and a style swap of the generators in `confounding.swap`.
+    Screen, style ablation, and a style swap of the generators in `confounding.swap`.
     """
     with pipeline_for(recipe) as pipeline:
         from raydebm.pipeline.studies.confounding import confounding as make_report

@@ -105,8 +105,8 @@ class ConfoundingConfig(Section):
     """Model that writes every style from three examples. Default: each generator that is not recorded writes its own
     style. A vLLM server needs its ``url``, because none is started for rewriting."""
     max_texts: int = Field(4000, ge=1)
-    """Maximum number of candidates for linear probes and style ablation, from whole test problems; the ablation scores
-    each of them in every style variant."""
+    """Maximum number of candidates for the style ablation, from whole test problems; each is scored in every style
+    variant."""
 
 
 def check_rewriters(generators: Sequence[GeneratorConfig]) -> None:

@@ -138,7 +138,7 @@ def test_features_through_the_heads_are_the_ensembles_energies(extractor, checkp
 
 
 def test_a_repaired_checkpoint_is_scored_on_the_features_that_are_kept(checkpoint, repaired):
-    """The two heads of five adapters, and the probes, on two texts: ten passes in all; the third text adds five."""
+    """The two heads of five adapters on two texts: ten passes in all; the third text adds five."""
     texts = [("w1 w2", "w3 right"), ("w1 w2", "w4 w5 w6 wrong"), ("w1 w2", "w3 right")]
     extractor = FeatureExtractor(checkpoint, device="cpu")
     read = texts_read(extractor)
@@ -147,7 +147,6 @@ def test_a_repaired_checkpoint_is_scored_on_the_features_that_are_kept(checkpoin
         expected = EnsembleScorer.load(folder, device="cpu").score(texts)
         scored = extractor.scorer(folder).score(texts)
         assert [text.members for text in scored] == [pytest.approx(text.members, abs=1e-5) for text in expected]
-    assert extractor.joined(texts).shape == (3, 5 * 32)
     assert sum(read) == 2 * 5
     extractor.scorer(checkpoint).score([("w9", "w8"), *texts])
     assert sum(read) == 3 * 5

@@ -28,7 +28,6 @@ from raydebm.evaluation.certainty.signals import (
     signals,
     worth_of,
 )
-from raydebm.evaluation.stats.effects import standardized_logistic
 from raydebm.evaluation.stats.intervals import MIN_PER_CLASS, Bootstrap, Estimate, fewest_of_a_class, weighted_sums
 from raydebm.identity import seed_for
 
@@ -184,7 +183,13 @@ def calibration_error(predicted: Floats, happened: Floats, place: NDArray[np.int
 
 def logistic(features: Floats, correct: Floats, others: Floats) -> Floats:
     """Probabilities that the rows of ``others`` are correct, by a standardised logistic regression on labelled rows."""
-    probabilities: Floats = standardized_logistic().fit(features, correct).predict_proba(others)[:, 1]
+    # Imported here because the import takes seconds and many commands do not need it.
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    probabilities: Floats = model.fit(features, correct).predict_proba(others)[:, 1]
     return probabilities
 
 

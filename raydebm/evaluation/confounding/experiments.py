@@ -1,23 +1,16 @@
-"""Experiments on texts: rescoring without features of style, and linear probes of the energy heads' features.
-
-Folds of a probe are by problem. A successful probe shows that the features contain the information, not that the energy
-uses it.
-"""
+"""Experiments on texts: rescoring without features of style."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raydebm.decision.table import PoolTable
 from raydebm.errors import ScoringError
 from raydebm.evaluation.confounding.screen import Screen, screen
 from raydebm.evaluation.confounding.style import STYLES, code_only, explanation_only, without
-from raydebm.evaluation.stats.effects import standardized_logistic
 from raydebm.evaluation.stats.intervals import Bootstrap, Estimate
-from raydebm.identity import seed_for
 from raydebm.scorer.texts import TextScorer, scores_or_errors
 
 Variant = Callable[[str], str | None]
@@ -117,88 +110,3 @@ def _energies(scorer: TextScorer, variants: Mapping[str, Texts]) -> dict[str, di
         variant: {name: members[pair] for name, pair in texts.items() if pair in members}
         for variant, texts in variants.items()
     }
-
-
-FOLDS = 5
-Names = np.ndarray[tuple[int], np.dtype[np.str_]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeRow:
-    target: str
-    accuracy: Estimate
-    """Share of candidates classified correctly out of fold, with a bootstrap interval over problems."""
-    majority: float
-    """Accuracy of guessing without the features: the most frequent class. For generators, the most frequent one among
-    those with a row of the same problem, because the features also identify the problem."""
-    num_classes: int
-    num_candidates: int
-    lift: Estimate
-
-
-def probes(pools: PoolTable, features: NDArray[np.float32], *, seed: int) -> tuple[ProbeRow, ...]:
-    """Fit probes for the generator, the generator among correct candidates, a length above the problem's median, and
-    correctness.
-
-    The second probe is the most informative: among a problem's correct answers, quality does not reveal the generator.
-    A target with one class, or with fewer problems than folds, is omitted.
-
-    Args:
-        features: Features of the candidates, shape (R, F).
-    """
-    problem, correct, length = pools.pool_of_row, pools.correct, pools.length
-    writers = np.array(pools.authors)[pools.author_of_row]
-    medians = np.zeros(len(problem))
-    for own in np.unique(problem):
-        medians[problem == own] = np.median(length[problem == own])
-    targets = (
-        ("generator", writers, np.full(len(problem), True)),
-        ("generator (correct answers)", writers, correct == 1),
-        ("longer than the problem's median answer", np.where(length > medians, "longer", "shorter"), length != medians),
-        ("correct", np.where(correct == 1, "correct", "incorrect"), ~np.isnan(correct)),
-    )
-    found = []
-    for name, labels, known in targets:
-        problems, of_row = np.unique(problem[known], return_inverse=True)
-        if len(np.unique(labels[known])) < 2 or len(problems) < FOLDS:
-            continue
-        hit = _hits(features[known], labels[known], of_row, seed=seed_for(seed, "probe", name))
-        guessed = labels[known] == _commonest(labels[known], of_row, within=name.startswith("generator"))
-        columns = (hit, guessed, np.ones(len(hit)))
-        hits, guesses, sizes = (np.bincount(of_row, column, len(problems)).astype(np.float64) for column in columns)
-        bootstrap = Bootstrap.of(len(problems), seed=seed)
-        found.append(
-            ProbeRow(
-                target=name,
-                accuracy=bootstrap.ratio(hits, sizes),
-                majority=float(guessed.mean()),
-                num_classes=len(np.unique(labels[known])),
-                num_candidates=len(hit),
-                lift=bootstrap.ratio(hits - guesses, sizes),
-            )
-        )
-    return tuple(found)
-
-
-def _commonest(labels: Names, problem: NDArray[np.intp], *, within: bool) -> Names:
-    """The most frequent class; with ``within``, for every row the most frequent among those of its problem."""
-    classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    has = np.full((problem.max() + 1, len(classes)), not within)
-    has[problem, place] = True
-    guesses: Names = classes[np.where(has, counts, -1).argmax(axis=1)][problem]
-    return guesses
-
-
-def _hits(features: NDArray[np.float32], labels: Names, problem: NDArray[np.intp], *, seed: int) -> NDArray[np.bool_]:
-    """Whether each row is classified correctly by a model fitted on other problems."""
-    # Imported here because the import takes seconds and many commands do not need it.
-    from sklearn.model_selection import GroupKFold
-
-    hit = np.zeros(len(labels), dtype=bool)
-    for train, test in GroupKFold(n_splits=FOLDS, shuffle=True, random_state=seed).split(features, groups=problem):
-        if len(np.unique(labels[train])) < 2:
-            hit[test] = labels[test] == labels[train][0]
-            continue
-        model = standardized_logistic(inverse_penalty=0.1, max_iter=300)
-        hit[test] = model.fit(features[train], labels[train]).predict(features[test]) == labels[test]
-    return hit

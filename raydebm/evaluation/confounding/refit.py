@@ -16,9 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from random import Random
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import softplus
 
@@ -33,8 +31,8 @@ from raydebm.scorer.model.head import EnergyHead
 class FeatureExtractor:
     """Features of texts, as inputs of a checkpoint's heads.
 
-    Each distinct text is encoded once, by the scoring engine, and its features are cached for retrained heads, for
-    scorers that differ only in their heads, and for probes.
+    Each distinct text is encoded once, by the scoring engine, and its features are cached for retrained heads
+    and for scorers that differ only in their heads.
 
     Memory: 4 * K * D bytes per distinct text (20 KB with five adapters and 1,024 dimensions), and 4 bytes per token.
     """
@@ -62,11 +60,6 @@ class FeatureExtractor:
     def has(self, texts: Sequence[tuple[str, str]]) -> list[bool]:
         """Whether the features of each text are cached, in order."""
         return [_key(text.ids) in self._known for text in self._encoder(texts)]
-
-    def joined(self, texts: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
-        """Features of all adapters side by side, shape (N, K * D)."""
-        joined: NDArray[np.float32] = self.features(texts).flatten(1).numpy()
-        return joined
 
     def scorer(self, folder: str | Path) -> EnsembleScorer:
         """Scorer of a checkpoint that differs from the extractor's at most in its heads.

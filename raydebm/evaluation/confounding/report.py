@@ -1,17 +1,16 @@
 """All results about a scorer's confounding, as data, as tables and as a document."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from raydebm.decision.table import PoolTable
 from raydebm.evaluation.confounding.cases import CaseStudies, case_studies, case_tables
-from raydebm.evaluation.confounding.experiments import AblationRow, ProbeRow, probes, style_ablation, variants
+from raydebm.evaluation.confounding.experiments import AblationRow, style_ablation, variants
 from raydebm.evaluation.confounding.screen import MAX_IDENTITY_SHARE, Screen, screen
 from raydebm.evaluation.confounding.swap import SwapResult
 from raydebm.evaluation.report.document import (
@@ -30,9 +29,6 @@ from raydebm.evaluation.stats.intervals import Bootstrap
 from raydebm.identity import seed_for
 from raydebm.scorer.texts import TextScorer
 
-Features = Callable[[Sequence[tuple[str, str]]], NDArray[np.float32]]
-"""Function from (problem, candidate) texts to features, shape (R, F): ``FeatureExtractor.joined``."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfoundingSettings:
@@ -40,7 +36,7 @@ class ConfoundingSettings:
     task: str = ""
     seed: int = 0
     max_texts: int = 4000
-    """Maximum number of candidates for probes and ablation, from whole problems that are sampled with the seed."""
+    """Maximum number of candidates for the ablation, from whole problems that are sampled with the seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +49,6 @@ class ConfoundingReport:
     screen: Screen
     ablation: tuple[AblationRow, ...]
     num_ablation_problems: int
-    probes: tuple[ProbeRow, ...]
     swaps: tuple[SwapResult, ...]
     cases: CaseStudies
 
@@ -74,7 +69,6 @@ class ConfoundingReport:
             generator_table(self.screen),
             spread_table({"value": self.screen}),
             *([_ablation_table(self)] if self.ablation else []),
-            *([_probe_table(self.probes)] if self.probes else []),
             *map(_swap_table, self.swaps),
             *case_tables(self.cases),
         ]
@@ -100,7 +94,6 @@ def confounding_steps(
     validation: PoolTable | None = None,
     name: str = "the scorer",
     scorer: TextScorer | None = None,
-    features: Features | None = None,
     swaps: tuple[SwapResult, ...] = (),
 ) -> Iterator[str | ConfoundingReport]:
     """Run the screen and the case studies for one scorer and set of pools, and the experiments whose inputs are given.
@@ -112,15 +105,10 @@ def confounding_steps(
         validation: Pools on which the best generator is chosen. Default: the pools themselves, in hindsight.
         name: Name of the checkpoint, for headings.
         scorer: Scorer for the style ablation, and for code-only and explanation-only scoring.
-        features: Features for the linear probes.
     """
     best = None if validation is None else best_generator_of(validation, by_violation=False)
     ablation: tuple[AblationRow, ...] = ()
-    probed: tuple[ProbeRow, ...] = ()
     sampled = _sampled(pools, settings)
-    if features is not None:
-        yield f"linear probes: reading the features of the answers to {sampled.num_pools} problems"
-        probed = probes(sampled, features(list(sampled.texts.values())), seed=settings.seed)
     if scorer is not None:
         yield f"style ablation: scoring the answers to {sampled.num_pools} problems in up to {len(variants())} forms"
         ablation = style_ablation(
@@ -134,7 +122,6 @@ def confounding_steps(
         screen=screen(pools, lambda_=settings.lambda_, best_generator=best, bootstrap=_bootstrap(pools, settings)),
         ablation=ablation,
         num_ablation_problems=sampled.num_pools if ablation else 0,
-        probes=probed,
         swaps=swaps,
         cases=case_studies(pools, lambda_=settings.lambda_),
     )
@@ -249,24 +236,6 @@ def _ablation_table(report: ConfoundingReport) -> Table:
             "problems": lambda row: row.screen.num_problems,
             f"{PAPER_RULE}: correct %": lambda row: row.screen.accuracy.get(PAPER_RULE),
             "the same by the original texts": lambda row: row.paper_by_original,
-        },
-    )
-
-
-def _probe_table(rows: Sequence[ProbeRow]) -> Table:
-    return table_of(
-        "Linear probes of the features",
-        "Logistic regression on the features that the energy heads read, cross-validated by problem. Guessing: "
-        "the commonest class; of generators, the commonest of those that answered the same problem. A probe "
-        "shows what the features contain; the other tables show whether the energy uses it.",
-        rows,
-        {
-            "target": lambda row: row.target,
-            "classes": lambda row: row.num_classes,
-            "n": lambda row: row.num_candidates,
-            "accuracy %": lambda row: row.accuracy,
-            "guessing %": lambda row: decimal(row.majority, 1, scale=100),
-            "difference": lambda row: points(row.lift),
         },
     )
 

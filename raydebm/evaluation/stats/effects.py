@@ -3,18 +3,13 @@
 Values are modelled as an effect of the problem plus an effect of the generator, fitted by least squares. If every
 generator answered every problem equally often, the differences between effects equal those between plain means. If some
 generators answered one half of the problems and the others answered the other half, plain means would compare the
-difficulty of the halves. The module also has the logistic regression of signals and probes.
+difficulty of the halves.
 """
-
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raydebm.evaluation.stats.intervals import Floats
-
-if TYPE_CHECKING:
-    from sklearn.pipeline import Pipeline
 
 
 def comparable(problem: NDArray[np.int64], generator: NDArray[np.int64], *, num_generators: int) -> NDArray[np.bool_]:
@@ -65,17 +60,3 @@ def generator_effects(
     system = np.diag(counts.sum(axis=0)) - shares.T @ counts
     effects: Floats = np.linalg.lstsq(system, sums.sum(axis=0) - shares.T @ sums.sum(axis=1), rcond=1e-10)[0]
     return np.where(counts.sum(axis=0) > 0, effects, np.nan)
-
-
-def standardized_logistic(*, inverse_penalty: float = 1.0, max_iter: int = 100) -> "Pipeline":
-    """An unfitted logistic regression on standardised features.
-
-    Args:
-        inverse_penalty: scikit-learn's C. Smaller values have a stronger L2 penalty.
-    """
-    # Imported here because the import takes seconds and many commands do not need it.
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    return make_pipeline(StandardScaler(), LogisticRegression(C=inverse_penalty, max_iter=max_iter))

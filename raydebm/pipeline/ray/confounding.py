@@ -1,6 +1,6 @@
 """Confounding and repair of a scorer, in one Ray task with the resources of one scorer.
 
-Probes, style ablation, style swap and the refitting of heads need torch.
+Style ablation, style swap and the refitting of heads need torch.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ Step = Callable[[str], None]
 def confounding_of(
     run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, *, name: str, on_step: Step
 ) -> ConfoundingReport:
-    """Run screen, linear probes, style ablation and style swap on the run's scorer.
+    """Run screen, style ablation and style swap on the run's scorer.
 
     Args:
         name: the scorer's name for headings.
@@ -102,7 +102,6 @@ def _confounding(
             validation=_as_trained(swap.validation, recipe),
             name=name,
             scorer=scorer,
-            features=extractor.joined,
             swaps=style_swaps(swap, scorer),
         )
 

@@ -43,7 +43,7 @@ def settings_of(context: StageContext) -> ConfoundingSettings:
 def confounding(
     pipeline: Pipeline, *, on_step: Callable[[str], None] = lambda line: None
 ) -> tuple[ConfoundingReport, str]:
-    """Run screen, linear probes, style ablation and style swap on a run's scorer; returns the report and its address.
+    """Run screen, style ablation and style swap on a run's scorer; returns the report and its address.
 
     Args:
         on_step: called with a line before each step that takes long.

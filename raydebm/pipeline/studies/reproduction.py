@@ -52,7 +52,7 @@ def reproduce(
         with_transfer: also score every run's test candidates with every other run's adapters. Always done between a run
             and its variants on fewer generators.
         transfer_problems: test problems per run for foreign adapters. Default: all.
-        with_confounding: make the full confounding report of every scorer (``raydebm confounding``), with probes, style
+        with_confounding: make the full confounding report of every scorer (``raydebm confounding``), with style
             ablation and style swap, which score texts again. Default: screen and case studies only, without scoring.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Rescoring, probes and style swaps, with scorers and generators that are rules."""
+"""Rescoring and style swaps, with scorers and generators that are rules."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ import pytest
 from hand_made import cells, table_of
 
 from raydebm.errors import PoolError, ScoringError
-from raydebm.evaluation.confounding.experiments import probes, rescored, style_ablation, variants
+from raydebm.evaluation.confounding.experiments import rescored, style_ablation, variants
 from raydebm.evaluation.confounding.report import ConfoundingReport, ConfoundingSettings, confounding_steps
 from raydebm.evaluation.confounding.swap import MAX_PROBLEMS, Rewriter, _examples, style_swap
 from raydebm.evaluation.stats.intervals import Bootstrap
@@ -111,69 +111,6 @@ def test_pools_under_another_scorer(pools):
 
     assert sorted(changed.of_pools([0]).mu.tolist()) == [-3.0, -2.0, -1.0, 0.0]
     assert np.isnan(pools.mu).all()
-
-
-def probed(make_pool, *, tells_writer, writers="aabb"):
-    """Four candidates of 30 problems; the first feature is the writer or noise, the second correctness."""
-    random = np.random.default_rng(3)
-    lengths = 1 + random.permutation(120)
-    pools = table_of(
-        make_pool(
-            *[
-                (place % 2, {"generator": name, "text": "x" * lengths[4 * problem + place]})
-                for place, name in enumerate(writers)
-            ],
-            problem_id=f"p{problem:02d}-",
-        )
-        for problem in range(30)
-    )
-    writer = np.where(pools.is_by("a"), 3.0, -3.0) * tells_writer
-    features = random.normal(size=(120, 3)) + np.stack([writer, 6 * pools.correct, np.zeros(120)], axis=1)
-    return {row.target: row for row in probes(pools, features.astype(np.float32), seed=0)}
-
-
-@pytest.mark.parametrize(
-    ("tells_writer", "low", "high"), [(True, 0.9, 1.0), (False, 0.25, 0.7)], ids=["told", "hidden"]
-)
-def test_a_probe_finds_the_writer_exactly_when_the_features_tell(make_pool, tells_writer, low, high):
-    rows = probed(make_pool, tells_writer=tells_writer)
-
-    for target in ("generator", "generator (correct answers)"):
-        assert low <= rows[target].accuracy.value <= high
-        assert rows[target].majority == 0.5
-    assert rows["correct"].accuracy.value > 0.9
-    assert rows["longer than the problem's median answer"].accuracy.value < 0.7
-
-
-def test_features_that_say_nothing_guess_the_commonest_writer(make_pool):
-    """Three of a problem's four answers are by ``a``; nothing else can be probed."""
-    pools = table_of(
-        make_pool(*((None, {"generator": name}) for name in "aaab"), problem_id=f"p{index}-") for index in range(10)
-    )
-
-    (row,) = probes(pools, np.zeros((40, 1), np.float32), seed=0)
-
-    assert (row.accuracy.value, row.majority, row.lift.value) == (0.75, 0.75, 0.0)
-    assert (row.num_classes, row.num_candidates) == (2, 40)
-
-
-def test_a_guess_at_the_writer_knows_who_answered_the_problem(make_pool):
-    """``a`` is commonest; five problems are answered by ``b`` alone, whose answers a guess by problem names."""
-    names = ["aaa"] * 5 + ["bb"] * 5
-    pools = table_of(
-        make_pool(*((None, {"generator": name}) for name in each), problem_id=f"p{index}-")
-        for index, each in enumerate(names)
-    )
-
-    (row,) = probes(pools, np.zeros((25, 1), np.float32), seed=0)
-
-    assert row.majority == 1.0
-
-
-def test_a_target_with_one_class_is_left_out(make_pool):
-    rows = probed(make_pool, tells_writer=True, writers="aaaa")
-
-    assert list(rows) == ["longer than the problem's median answer", "correct"]
 
 
 class RuleGenerator:
@@ -295,13 +232,11 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
 
     *_, report = confounding_steps(
         rescored(pools, scorer), validation=pools, name="rule", scorer=scorer, swaps=swaps,
-        features=lambda texts: np.array([[float("##" in text), float("4" in text)] for _, text in texts], "float32"),
         settings=ConfoundingSettings(lambda_=1.0, task="toy", max_texts=20),
     )  # fmt: skip
 
     assert isinstance(report, ConfoundingReport)
     assert report.num_ablation_problems == 5
-    assert report.probes[0].num_candidates == 20
     rows = {table.title: cells(table) for table in report.tables()}
     assert rows["Generators"][0] == (
         "fancy", "12", "50.0", "50.0", "100.0", "+50.0", "-3.000", "-2.000", "-1.000", "1.000",
@@ -313,7 +248,6 @@ def test_the_report_holds_every_section_as_data_and_as_text(pools):
     assert rows["Style ablation"][1] == (
         "no headers", "20", "10", "0.000", "-", "1.000", "1.000", "5", "100.0", "100.0",
     )  # fmt: skip
-    assert rows["Linear probes of the features"][0] == ("generator", "2", "20", "100.0", "50.0", "+50.0")
     assert rows["Style swap of correct answers by fancy"] == [("plain", "6", "0", "0", "0", "6", "2.000")]
     assert all(f"### {title}" in report.document().markdown() for title in rows)
     assert report.summary().startswith("Scorer rule, 6 problems, lambda 1. The screen warns: picked more often than")
@@ -340,15 +274,9 @@ def test_a_line_goes_before_each_step_that_takes_long(pools):
     scorer = RuleScorer(likes_headings)
     settings = ConfoundingSettings(lambda_=1.0, max_texts=12)
 
-    *lines, report = confounding_steps(
-        rescored(pools, scorer), settings=settings, scorer=scorer,
-        features=lambda texts: np.zeros((len(texts), 1), "float32"),
-    )  # fmt: skip
+    *lines, report = confounding_steps(rescored(pools, scorer), settings=settings, scorer=scorer)
 
-    assert lines == [
-        "linear probes: reading the features of the answers to 3 problems",
-        "style ablation: scoring the answers to 3 problems in up to 10 forms",
-    ]
+    assert lines == ["style ablation: scoring the answers to 3 problems in up to 10 forms"]
     assert report.num_ablation_problems == 3
 
 
@@ -357,7 +285,7 @@ def test_a_report_without_a_scorer_has_the_screen_and_the_selections_alone(pools
         rescored(pools, RuleScorer(likes_headings)), settings=ConfoundingSettings(lambda_=1.0)
     )
 
-    assert (report.ablation, report.probes, report.swaps) == ((), (), ())
+    assert (report.ablation, report.swaps) == ((), ())
     assert [table.title for table in report.tables()] == [
         "Generators",
         "Screen",

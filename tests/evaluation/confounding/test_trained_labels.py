@@ -59,14 +59,14 @@ def test_the_screen_finds_energies_that_know_no_more_than_the_preferred_quarter(
     assert rows["z"].within_auroc.value == 1.0
 
 
-def test_probes_and_ablation_see_the_same_labels(make_pool):
+def test_the_ablation_sees_the_same_labels(make_pool):
     pools = plans(make_pool, "t").of_pools([0])
 
     assert _as_trained(pools, recipe_of()).correct.tolist() == [1, 1, 0, 0, 0, 0, 0, 0]
     assert pools.correct.tolist() == [0] * 8
 
 
-def test_probes_and_ablation_read_the_texts_that_the_scorer_reads(make_pool):
+def test_the_ablation_reads_the_texts_that_the_scorer_reads(make_pool):
     pools = plans(make_pool, "t").of_pools([0])
     first = pools.candidates[0]
     thought = replace(first, candidate=replace(first.candidate, reasoning="Think."))
