@@ -37,8 +37,8 @@ def load_extensions() -> tuple[str, ...]:
 
 
 def extension_files() -> dict[str, Path]:
-    """The file of each named module, or the folder of a package, by name. Modules are not imported; missing ones are
-    omitted."""
+    """The file of each named module, or the folder of a package, by name. Of a module within a package only the
+    package is imported; missing modules are omitted."""
     files = {}
     for name in _sources():
         try:
