@@ -1,8 +1,8 @@
 """Tasks: one plug-in per benchmark, found by name.
 
-The table below is the only place in the package that names a task. It maps to ``"module:Class"`` strings, so that a
-task's module is imported on use. A user's modules add tasks by ``add_task`` (``raydebm.extensions``). A task file is
-part of the recipe (``task_of``), and so reaches every process with the recipe.
+``BUILT_IN`` maps names to ``"module:Class"`` strings, so that a task's module is imported on first use. Users' modules
+add tasks with ``add_task`` (``raydebm.extensions``). A recipe contains its task file (``task_of``), so that every
+process has it.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def add_task(name: str, make: Callable[[], Task]) -> None:
 
 
 def task_table() -> dict[str, str]:
-    """Every known task name with its ``"module:Class"``; built-in names win over all others.
+    """Every known task name with its ``"module:Class"``. A built-in task wins over an added one of the same name.
 
     Raises:
         ConfigError: a user's module cannot be imported.
@@ -45,7 +45,7 @@ def task_table() -> dict[str, str]:
 
 @cache
 def get_task(name: str) -> Task:
-    """The task with this name.
+    """Built-in or added task of a name.
 
     Raises:
         UnknownNameError: no such task; the message lists the known ones.
@@ -61,10 +61,10 @@ def get_task(name: str) -> Task:
 
 
 def find_task(name: str) -> Task:
-    """The task of a name, or of the path of a task file (``.yaml``).
+    """Task of a name, or of the path of a task file (``.yaml`` or ``.yml``).
 
     Raises:
-        ConfigError: the file is missing or wrong; every error is listed with its path.
+        ConfigError: the file is missing or wrong; the message lists every error with its path.
         UnknownNameError: no such task; the message lists the known ones.
     """
     from raydebm.config.task import ENDINGS, read_task_file
@@ -76,12 +76,12 @@ def find_task(name: str) -> Task:
 
 
 def task_of(config: TaskConfig, name: str | None = None) -> Task:
-    """The task of a recipe: from its definition, else by its name; the paper's programs have no constraints. With
-    another ``name``, the built-in or added task of that name.
+    """Task of a recipe, from its definition or by its name; or, with another ``name``, the built-in or added task of
+    that name. With ``data: paper`` TACO has no constraints, as in the paper.
 
     Raises:
         UnknownNameError: no such task; the message lists the known ones.
-        ConfigError: the definition is wrong, and every error is listed with its path.
+        ConfigError: the definition is wrong; the message lists every error with its path.
     """
     if name not in (None, config.name):
         return get_task(str(name))

@@ -1,10 +1,10 @@
-r"""Find the marked answer of a completion, read numbers, and write them in one canonical form.
+r"""Find the marked answer of a completion, read numbers, and write them in canonical form.
 
 In:   any text.
-Out:  the marked text, an exact ``Fraction``, or None; nothing here raises on any text.
+Out:  the marked text, an exact ``Fraction``, or None. The functions do not raise, whatever the text.
 Independent of: problems, gold, tasks.
 
-Marks of an answer, strongest first; the last mark of a kind counts, because models correct themselves:
+Marks of an answer, strongest first. The last mark of a kind counts, because models correct themselves.
 
 1. ``#### 18`` (headings such as ``#### Step 1: ...`` and ``#### 2. Total`` are not answers)
 2. ``{"answer": "18"}``, also without valid JSON around it
@@ -12,15 +12,15 @@ Marks of an answer, strongest first; the last mark of a kind counts, because mod
 4. "the answer is 18", "Answer: 18", "A: 18"
 5. the last number of the last line: only with ``fallback=True``
 
-Some answers repeat their result at the end without a space: ``\(\boxed{\$45.00}\).45.00``. The full stop before it is
-not a decimal point, and of several boxes in the last line such a repeated result selects one.
+Some answers repeat their result at the end without a space: ``\(\boxed{\$45.00}\).45.00``. The full stop before the
+repetition is not a decimal point. If the last line has several boxes, the box with the repeated result counts.
 
-Marks 2 and 3 decide even without a number in them (``{"answer": "none"}``, ``\boxed{\text{Monday}}``): the model has
+Marks 2 and 3 decide even if they contain no number (``{"answer": "none"}``, ``\boxed{\text{Monday}}``): the model has
 answered, and a number found elsewhere would be a guess.
 
 Units, currency and percent signs are dropped: "$5", "5 dollars" and "5%" are all 5. Number words are not read, except
-for the "million" of "1.5 million". Unfinished arithmetic ("18 - 3", "2^3"), ratios and times of day ("2:10 pm") are not
-numbers, and neither are their parts; "2:00" is 2.
+for "thousand", "million" and "billion" after digits. Unfinished arithmetic ("18 - 3", "2^3"), ratios and times of day
+("2:10 pm") are not numbers, and neither are their parts; "2:00" is 2.
 """
 
 import json
@@ -31,10 +31,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 _MAX_CHARS = 200
-"""Longer numbers are not answers, and Python refuses to read integers of more than 4300 digits."""
+"""Maximum length of a number. Python refuses to read integers of more than 4,300 digits."""
 _MAX_EXPONENT = 100
 _MAX_BOXES, MAX_BOX_CHARS = 20, 1000
-"""Limits on the search for a closing brace, so that degenerate text stays cheap."""
+"""Limits on the search for a closing brace, so that the search is cheap in degenerate text."""
 _MAX_DECIMALS = 30
 _SCALES = {"thousand": 3, "million": 6, "billion": 9}
 """Words for powers of ten after digits."""
@@ -42,7 +42,7 @@ _MAX_PHRASES = 20
 
 _FRACTION_SIGNS = {"\u00bc": "1/4", "\u00bd": "1/2", "\u00be": "3/4"}
 _REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"[\u2212\u2012\u2013\ufe63\uff0d]"), "-"),  # minus signs and dashes that models print for one
+    (re.compile(r"[\u2212\u2012\u2013\ufe63\uff0d]"), "-"),  # minus signs, and dashes in their place
     (re.compile(r"[\u00a0\u2009\u202f]|\\[;: ]"), " "),
     (re.compile(r"\\[dtc]frac"), r"\\frac"),
     (re.compile(r"\\frac\s?(\d)\s?(?=\d(?!\d)|\{)"), r"\\frac{\1}"),
@@ -78,8 +78,8 @@ _NUMBER = re.compile(
     re.VERBOSE | re.ASCII,
 )
 
-# An operator and an operand after a number, which is then a part of arithmetic. The operand is a number or an unknown;
-# "/h" is a unit, "- a" may begin a remark, and the second asterisk of "**18** 5" is bold type.
+# An operator and an operand after a number, which is then part of arithmetic. The operand is a number or an unknown.
+# "/h" is a unit, "- a" may begin a remark, and the asterisks in "**18** 5" are bold type.
 _JOINED = re.compile(
     r"""
     [A-Za-z]?[)\]}%]{0,9}
@@ -103,7 +103,7 @@ _HEADING = re.compile(
     r"|\d+[.)][ \t]+\w)|.{0,300}:[*_\s]{0,20}\Z",
     re.IGNORECASE | re.ASCII,
 )
-# Marks around the number, then its first digit.
+# Punctuation and LaTeX commands before the number, then its first digit.
 _NUMBER_FIRST = re.compile(r"(?:\\[A-Za-z]+|[^\w\n]){0,20}\d", re.ASCII)
 # Unquoted values end with their line, object or field; braces in them are LaTeX.
 _JSON_ANSWER = re.compile(
@@ -125,15 +125,15 @@ _PHRASE, _CHOICE_PHRASE = (
     for subject in ("answer", "answer|(?:correct|right|best) (?:option|choice)")
 )
 LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\b")
-"""Precedes words inside a formula."""
+"""Command before words in a formula."""
 _BOX = re.compile(
     r"\\(?:boxed|fbox)(?![A-Za-z])\s{0,3}(?:\{|(?=[-+(\[.]{0,2}[\w\\])(?![A-Za-z]{2})"
-    # Without braces it contains a formula up to its end, if the next word shows that no prose follows; else a number.
+    # Without braces: a formula up to its end or the end of the line, if it contains no words; else a number.
     r"(?:(?P<formula>(?:(?!\s[A-Za-z]{2})[^$\n{}]|\{[^{}\n]{0,100}\}){1,200}?)(?=\$|\\[)\]]|\n|\Z)"
     r"|(?P<number>[-+]?\d+(?:[.,]\d+){0,9})))"
 )
-# "2", "(2)", "choice 2", "Option (B)", "2. Ana", "B) Ana", "2 - Ana"; a letter must be followed by something other than
-# a word, because "A" is also an article.
+# "2", "(2)", "choice 2", "Option (B)", "2. Ana", "B) Ana", "2 - Ana". A letter needs punctuation or the end after it,
+# because "A" is also an article.
 LABEL = re.compile(
     r"(?:the\s)?(?:choice|option|number|answer)?[\s#:]{0,3}(?:no\.\s?)?"
     r"(?:\(\s?(?P<inside>\d{1,2}|[A-Za-z])\s?\)|(?P<number>\d{1,2})(?![\w%]|[.,]\d)"
@@ -145,19 +145,19 @@ OTHER_LABEL = re.compile(
     r"(?:^|\b(?:or|and|nor)\b|[,/&])\s*(?:choice|option)?\s*\(?(\d{1,2}|[A-Z])\)?(?=\s*(?:$|[).,;]|\b(?:or|and)\b))",
     re.IGNORECASE,
 )
-"""A second label offered after the first one."""
+"""Another label, as an alternative to the first one."""
 _REPEATED = re.compile(r"[)\]}a-z]\.([$€£¥]?\d[\d,]{0,30}(?:\.\d{1,30})?)\s*\Z", re.ASCII)
 _SENTENCE_END = re.compile(r"[.!?](?:\s|$)")
 _EQUALS = re.compile(r"=|≈|\\approx")
 
 
 def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
-    """The number given as the answer, by the order in the module's docstring.
+    """Number that is marked as the answer, in the order of the module's docstring.
 
     Args:
         text: completion to read.
-        fallback: without a mark, read the last number of the last line. Not done inside a truncated JSON object, whose
-            last number belongs to the reasoning.
+        fallback: permission to use the last number of the last line if nothing is marked. It does not apply to a text
+            that begins with a JSON object, where that number may belong to the reasoning.
     """
     for marked in (_number_after_hashes(text), json_answer(text), _repeated_box(text) or boxed(text)):
         if marked is not None:
@@ -172,8 +172,8 @@ def find_number(text: str, *, fallback: bool = False) -> Fraction | None:
 def read_number(text: str) -> Fraction | None:
     """The number of a short text that is known to be an answer: "$1,080", "3 1/2 hours", "2 * 9 = 18" (18).
 
-    Of several numbers the first counts ("4 (3 onions and 1 potato)" is 4), after the last equals sign. None if the
-    first one is not a complete answer, such as the 18 of "18 - 3".
+    The first number after the last equals sign counts: "4 (3 onions and 1 potato)" is 4. None if it is part of
+    arithmetic, such as the 18 of "18 - 3".
     """
     numbers = _numbers_after_equals(text)
     return numbers[0] if numbers else None
@@ -213,15 +213,15 @@ def render_number(value: Fraction) -> str:
 
 
 class HashMark(NamedTuple):
-    """Text after four hash signs, up to the end of the line."""
+    """Text after four hash signs, up to the next ones or the end of the line."""
 
     text: str
     ends_text: bool
-    """True if the mark is in the last line, so that it cannot be a heading."""
+    """True if the mark is in the last line, where it cannot be a heading."""
 
 
 def hash_marks(text: str) -> list[HashMark]:
-    """All marks in order; empty if they are the bare numbers 1, 2, ... of sections with text."""
+    """All marks, in order; empty if they only number the sections of the text as 1, 2, ..."""
     lines = text.rstrip().split("\n")
     marks = [
         HashMark(_without_closing_hashes(mark), number == len(lines))
@@ -236,7 +236,8 @@ def hash_marks(text: str) -> list[HashMark]:
 
 
 def hash_answers(text: str) -> list[HashMark]:
-    """Marks that are not known forms of headings, without "the final answer is". One with words may be a heading."""
+    """Marks without the known forms of headings, and without "the final answer is" at their start. A mark with words
+    may still be a heading."""
     answers = (HashMark(_SAYS_ANSWER.sub("", mark.text, count=1), mark.ends_text) for mark in hash_marks(text))
     return [mark for mark in answers if mark.text and not _HEADING.match(mark.text)]
 
@@ -244,7 +245,7 @@ def hash_answers(text: str) -> list[HashMark]:
 def _without_closing_hashes(mark: str) -> str:
     mark = mark.strip(" \t").lstrip("#").strip(" \t")
     bare = mark.rstrip("#")
-    return bare.rstrip() if bare.endswith((" ", "\t")) else mark  # "C#" is whole
+    return bare.rstrip() if bare.endswith((" ", "\t")) else mark  # "C#" keeps its sign
 
 
 def _number_after_hashes(text: str) -> str | None:
@@ -258,7 +259,7 @@ def json_answer(text: str) -> str | None:
 
 
 def json_answers(text: str) -> list[str]:
-    """Values of all ``"answer"`` fields as text, also without valid JSON around them; null is "null"."""
+    """Values of all ``"answer"`` fields as text, even if the JSON around them is not valid; null is "null"."""
     return [_json_text(match) for match in _JSON_ANSWER.finditer(text)]
 
 
@@ -276,12 +277,12 @@ def _unescaped(quoted: str) -> str:
 
 
 def boxed(text: str) -> str | None:
-    r"""Content of the last complete ``\boxed{...}``, including nested braces."""
+    r"""Content of the last complete ``\boxed{...}`` or ``\fbox{...}``, which may have nested braces or none."""
     return next(boxes(text), None)
 
 
 def boxes(text: str) -> Iterator[str]:
-    """Contents of the last complete boxes, the last one first, at most ``_MAX_BOXES``."""
+    """Contents of the complete boxes among the last ``_MAX_BOXES``, last one first."""
     for match in reversed(deque(_BOX.finditer(text), maxlen=_MAX_BOXES)):
         bare = match["formula"] or match["number"]
         if bare is not None:
@@ -296,7 +297,7 @@ def boxes(text: str) -> Iterator[str]:
 
 
 def _repeated_box(text: str) -> str | None:
-    """Box of the last line whose number is repeated, without a space, at the end of the text."""
+    """Box in the last line with the number that the end of the text repeats without a space."""
     line = text.rstrip().rsplit("\n", 1)[-1]
     repeated = _REPEATED.search(line)
     if repeated is None:
@@ -306,8 +307,8 @@ def _repeated_box(text: str) -> str | None:
 
 
 def answer_phrases(text: str, *, of_choices: bool = False) -> Iterator[str]:
-    """Rest of the line after each "the answer is", "Answer:" and the like, with ``of_choices`` also "the correct
-    option is"; the last one first, at most ``_MAX_PHRASES``."""
+    """Rest of the line after the last ``_MAX_PHRASES`` phrases such as "the answer is" and "Answer:", last one first.
+    With ``of_choices``, "the correct option is" is such a phrase, too."""
     pattern = _CHOICE_PHRASE if of_choices else _PHRASE
     return (match[1] for match in reversed(deque(pattern.finditer(text), maxlen=_MAX_PHRASES)))
 
@@ -318,7 +319,7 @@ def label_of(match: re.Match[str]) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    """At least one sentence; a full stop ends one only before a space, so that 2.5 stays whole."""
+    """Split a text into at least one sentence. A full stop ends one only before whitespace, so 2.5 stays whole."""
     return _SENTENCE_END.split(text)
 
 
@@ -329,7 +330,7 @@ def _last_number(text: str) -> Fraction | None:
 
 
 def _value(match: re.Match[str]) -> Fraction | None:
-    """The number, or None if its canonical text would be too long to be read back."""
+    """The number, or None if its canonical text would be too long to read back."""
     value = _exact_value(match)
     return None if value is None or len(render_number(value)) > _MAX_CHARS else value
 

@@ -1,6 +1,7 @@
-"""Interface of a task: everything that the rest of the package knows about a benchmark.
+"""Interface between the tasks and the rest of the package.
 
-A task is gold-free except in ``load`` (which yields gold with the problem) and ``judge`` (which only ``labels`` calls).
+Three methods handle gold: ``load`` yields it with each problem, ``judge``, which only ``labels`` calls, reads it, and
+``gold_from_answer`` makes it from a reported answer.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +15,6 @@ from raydebm.tasks.constraints import Constraint
 Answer = Any
 """Result of ``parse``: a JSON value that only the task interprets."""
 
-
 RULES = "{rules}"
 """Placeholder in a task's feedback for the violations, one per line."""
 FEEDBACK = (
@@ -24,7 +24,8 @@ FEEDBACK = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskDefaults:
-    """The paper's settings for a task (its table of training configurations); a recipe may override each."""
+    """Default settings of a task, from the paper's table of training configurations if the task is in it. A recipe may
+    override the settings of training, generation and decision."""
 
     max_length: int
     batch_size: int
@@ -34,31 +35,31 @@ class TaskDefaults:
     max_tokens: int = 1024
     max_correct: int | None = None
     max_incorrect: int | None = None
-    """Maximum number of texts per problem to pair. Default: all."""
+    """Maximum number of correct and of incorrect texts per problem in pairs. Default: all."""
     label_deadline_s: float = 60.0
-    """Time limit of one candidate's check with all its tests; beyond it the candidate is unlabeled."""
+    """Time limit in seconds for all checks of one candidate. A candidate that exceeds it is unlabeled."""
     labels_per_worker: int = 4096
-    """Candidates that justify one more checker process; few if a check takes seconds."""
+    """Number of candidates per checker process; small if a check takes seconds."""
     answers_compete: bool = True
-    """At most one answer of a problem is right. False for programs and plans, where the probabilities of several
-    answers need not add up to 1, and ``generation.waves`` does not apply."""
+    """True if a problem has at most one right answer. False for programs and plans: the probabilities of their answers
+    need not add up to 1, and ``generation.waves`` does not apply."""
     feedback: str = FEEDBACK
-    """Message to a later pass about an answer that violates constraints, with ``RULES`` in it. It should say what to
-    reply with: a small model takes "the expected result is True" for a request to answer True."""
+    """Message for the next pass about an answer that violates constraints; contains ``RULES``. It should say what to
+    reply with: a small model may read "the expected result is True" as a request to answer True."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """A checker's decision from gold."""
+    """Result of a check of a completion."""
 
     verdict: Verdict
     violation_score: float | None = None
-    """In [0, 1], lower is better. None if the task only distinguishes right and wrong."""
+    """From 0 (best) to 1. None if the task only distinguishes right and wrong."""
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Parts of the violation score by name, each in [0, 1], lower is better; empty if it has none. A task gives the
-    same names for every answer, with 0 for a satisfied part."""
+    """Parts of the violation score by name, each from 0 (satisfied) to 1. Default: no parts. A task returns the same
+    names for every answer."""
     severity: int | None = None
-    """Distance of an incorrect answer from a correct one, if the task distinguishes kinds of failure."""
+    """Rank of an incorrect answer by its kind of failure, lowest for the closest to a correct one. Default: no rank."""
     reason: str = ""
     fields: Mapping[str, bool] = field(default_factory=dict)
     """Verdict on each field of a structured answer by path (``fields.compare_fields``)."""
@@ -71,12 +72,12 @@ def judgement(is_correct: bool, reason: str, **details: Any) -> Judgement:
 
 
 def unlabeled(reason: str) -> Judgement:
-    """Leave an answer without a verdict."""
+    """Judgement of an answer that could not be checked, with the reason."""
     return Judgement(verdict=Verdict.UNLABELED, reason=reason)
 
 
 def instructed(instructions: str, prompt: str) -> tuple[Message, ...]:
-    """The usual chat of a task: instructions as the system message, the problem as the user's."""
+    """Chat with the instructions as the system message and the problem as the user's."""
     return ({"role": "system", "content": instructions}, {"role": "user", "content": prompt})
 
 
@@ -91,7 +92,7 @@ class Task(Protocol):
 
     @property
     def defaults(self) -> TaskDefaults:
-        """The paper's settings for the task."""
+        """Settings for recipes that do not set their own."""
         ...
 
     @property
@@ -102,13 +103,13 @@ class Task(Protocol):
     def load(
         self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
     ) -> Iterator[tuple[Problem, Gold]]:
-        """Yield problems of a split with content-based ids, so that reordering the data changes no id.
+        """Yield problems of a split. Ids depend on the content, not on the order of the data.
 
         Args:
             split: ``"train"`` or ``"test"``.
-            source: a local file or folder. Default: the task's own (hub data set or generator).
-            limit: maximum number of problems.
-            seed: seed of tasks that generate their problems.
+            source: a file, a folder, or a form that the task documents. Default: the task's hub data set or generator.
+            limit: maximum number of problems. Default: no limit.
+            seed: random seed of tasks that generate their problems.
 
         Raises:
             TaskDataError: the data is missing or malformed.
@@ -120,15 +121,15 @@ class Task(Protocol):
         ...
 
     def problem_from_text(self, text: str) -> Problem:
-        """Parse a problem typed by a client.
+        """Parse a problem that a client sent as text.
 
         Raises:
-            TaskDataError: the text is not a problem of this task; the message says what is missing.
+            TaskDataError: the text is not a problem of this task; the message names what is missing.
         """
         ...
 
     def parse(self, problem: Problem, text: str) -> Answer | None:
-        """The answer in a completion, or None. Never raises on any text."""
+        """The answer in a completion, or None. Does not raise, whatever the text."""
         ...
 
     def render(self, problem: Problem, answer: Answer) -> str:
@@ -136,7 +137,7 @@ class Task(Protocol):
         ...
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
-        """Key of the answer; equivalent answers have equal keys."""
+        """Key of the answer. Answers with equal keys are votes for the same answer."""
         ...
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
@@ -146,26 +147,26 @@ class Task(Protocol):
 
 @runtime_checkable
 class GoldFromAnswer(Protocol):
-    """A task that can make gold from one correct answer, because all right answers are equal.
+    """Ability of a task to make gold from one correct answer, because all right answers of a problem are equal.
 
-    Not for tasks with several right answers, such as programs and plans.
+    Tasks with several right answers, such as programs and plans, do not have it.
     """
 
     def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
-        """Gold for ``judge`` from a reported correct answer; None if the text has no answer."""
+        """Gold for ``judge`` from a correct answer that a user reported; None if the text has no answer."""
         ...
 
 
 def gold_maker(task: object) -> GoldFromAnswer | None:
-    """The task if gold can be made from one correct answer, else None.
+    """The task if it can make gold from one correct answer, else None.
 
-    If this depends on the task and not only on its class, the class has the property ``labels_by_gold``.
+    A class that can do so for only some of its tasks has the property ``labels_by_gold``.
     """
     return task if isinstance(task, GoldFromAnswer) and getattr(task, "labels_by_gold", True) else None
 
 
 def required_field(row: Mapping[str, Any], name: str, where: str, *other_names: str) -> Any:
-    """Value of a data row at a name, or at the first of the other names that the row has.
+    """Value of a field of a data row, by its name or the first of the other names in the row.
 
     Raises:
         TaskDataError: the row has none of them; the message names row and field.

@@ -1,7 +1,7 @@
-"""A helper process that answers JSON lines, and is killed when it does not.
+"""Helper processes that exchange JSON lines with this one, and are killed if they do not reply in time.
 
-For work that Python cannot interrupt from inside: a checker that hangs, a library that computes for hours. Signals
-reach only the main thread and only between Python's own steps; a process can always be killed.
+They are for work that Python cannot interrupt: a checker that hangs, a library that computes for hours. Python handles
+signals only in the main thread and only between its own instructions, but a process can always be killed.
 """
 
 import contextlib
@@ -16,16 +16,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 OWN_END_S = 5.0
-"""Seconds after its deadline until a helper process ends itself, if nothing has ended it."""
-
+"""Seconds from its deadline until a helper process ends itself, if its parent has not killed it."""
 
 START_S = 60.0
-"""Time limit for a helper module to start and import a task's plug-in."""
+"""Time limit in seconds for a helper module to start and import a task's plug-in."""
 
 
 def written(descriptor: int, content: bytes, deadline: float) -> bool:
-    """Write to a non-blocking pipe. Returns False if not all was read in time: a pipe's buffer is small, and a hung
-    process does not read."""
+    """Write to a non-blocking pipe until ``deadline`` (``time.monotonic``). Returns False if the pipe did not take
+    everything: its buffer is small, and a hung process does not read."""
     view = memoryview(content)
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_WRITE)
@@ -35,7 +34,7 @@ def written(descriptor: int, content: bytes, deadline: float) -> bool:
 
 
 def arrived(descriptor: int, size: int, deadline: float) -> bytes | None:
-    """The next bytes of a pipe, at most ``size``; empty at its end, None if nothing arrives in time."""
+    """Read the next bytes of a pipe, at most ``size``. Empty at its end, None if none arrives before the deadline."""
     with selectors.DefaultSelector() as selector:
         selector.register(descriptor, selectors.EVENT_READ)
         is_ready = selector.select(max(0.0, deadline - time.monotonic()))
@@ -43,7 +42,7 @@ def arrived(descriptor: int, size: int, deadline: float) -> bytes | None:
 
 
 class ChildLostError(Exception):
-    """The process hung or ended. ``exit_code`` is None if it was killed for taking too long."""
+    """The process hung or ended. ``exit_code`` is None if it was killed because it took too long."""
 
     def __init__(self, message: str, exit_code: int | None = None) -> None:
         super().__init__(message, exit_code)
@@ -54,7 +53,7 @@ class ChildLostError(Exception):
 
 
 class Child:
-    """One process, one request at a time. Not thread-safe."""
+    """A process that handles one request at a time. Not thread-safe."""
 
     def __init__(
         self, command: Sequence[str], *, env: Mapping[str, str] | None = None, stderr: int | None = None
@@ -77,10 +76,10 @@ class Child:
         return self._process.pid
 
     def ask(self, request: Any, *, timeout_s: float) -> dict[str, Any]:
-        """Send one line and wait for one.
+        """Send one line and return the reply.
 
         Raises:
-            ChildLostError: it took too long, or it ended; in either case it no longer runs.
+            ChildLostError: the process took too long, or ended; in either case it no longer runs.
         """
         deadline = time.monotonic() + timeout_s
         try:
@@ -93,7 +92,7 @@ class Child:
         return self._reply(deadline, timeout_s)
 
     def receive(self, *, timeout_s: float) -> dict[str, Any]:
-        """Wait for one line. Raises as ``ask``."""
+        """Wait for one line. Raises the errors of ``ask``."""
         return self._reply(time.monotonic() + timeout_s, timeout_s)
 
     def _late(self, timeout_s: float) -> ChildLostError:
@@ -126,30 +125,30 @@ class Child:
 
 
 class LastingChild:
-    """A helper process that starts with the first request, and again after a loss. Not thread-safe."""
+    """Helper process, started by the first request and again after it was lost. Not thread-safe."""
 
     def __init__(self, start: Callable[[], Child]) -> None:
         """Args:
-        start: starts a child that is ready for requests; may raise ``ChildLostError``.
+        start: function that starts a child and waits until it is ready; may raise ``ChildLostError``.
         """
         self._start = start
         self._child: Child | None = None
 
     @property
     def pid(self) -> int | None:
-        """Process id of the child, or None."""
+        """Process id of the child; None if it does not run."""
         return None if self._child is None else self._child.pid
 
     def start(self) -> None:
-        """Start the child before the first request. Raises ChildLostError."""
+        """Start the child unless it runs. Raises ChildLostError."""
         if self._child is None:
             self._child = self._start()
 
     def ask(self, request: Any, *, timeout_s: float) -> dict[str, Any]:
-        """Send one line and wait for one; starting the child does not count.
+        """Send one line and return the reply. ``timeout_s`` does not include the start of the child.
 
         Raises:
-            ChildLostError: as in ``Child.ask``; the next call starts another.
+            ChildLostError: see ``Child.ask``; the next call starts another child.
         """
         try:
             self.start()
@@ -160,7 +159,7 @@ class LastingChild:
             raise
 
     def close(self) -> None:
-        """Kill the child if one runs."""
+        """Kill the child if it runs."""
         if self._child is not None:
             self._child.kill()
             self._child = None
@@ -168,10 +167,10 @@ class LastingChild:
 
 @contextlib.contextmanager
 def ending_itself(deadline_s: float) -> Iterator[None]:
-    """Context manager for a helper's main thread: the kernel kills the process after the deadline.
+    """Let the kernel kill the process ``OWN_END_S`` after the deadline, unless the block ends first.
 
-    Normally the parent enforces the deadline. If the parent has been killed, a hung helper would otherwise run as long
-    as the machine. The signal's default action does not need Python.
+    Normally the parent enforces the deadline. If the parent was killed, a hung helper would never end. The signal's
+    default action does not need Python. Only for the main thread.
     """
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, deadline_s + OWN_END_S)
@@ -182,10 +181,10 @@ def ending_itself(deadline_s: float) -> Iterator[None]:
 
 
 def module_child(module: str, first: Any = None) -> Child:
-    """A process of ``python -m <module>``, which calls ``serve``, that is ready for requests. Raises ChildLostError.
+    """Start ``python -m <module>``, which must call ``serve``, and wait until it is ready. Raises ChildLostError.
 
     Args:
-        first: first line to send, for all requests together.
+        first: input of ``prepare``, sent before all requests.
     """
     child = Child([sys.executable, "-m", module])
     child.ask(first, timeout_s=START_S)
@@ -193,13 +192,13 @@ def module_child(module: str, first: Any = None) -> Child:
 
 
 def serve(prepare: Callable[[Any], Callable[[dict[str, Any]], dict[str, Any]]]) -> None:
-    """Main loop of a helper module: announce that it is ready, then answer one line per line until the input ends.
+    """Main loop of a helper module: prepare, announce readiness, then reply to each line until the input ends.
 
     Args:
-        prepare: function of the first line that returns the function to answer requests with. Each request has its time
-            limit as ``deadline_s``.
+        prepare: function of the first line that returns the function from requests to replies. Each request contains
+            its time limit in seconds, ``deadline_s``.
     """
-    # Replies have their own descriptor; a plug-in's prints go to stderr.
+    # Replies have their own descriptor; anything that a plug-in prints goes to stderr.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     with ending_itself(START_S):

@@ -1,7 +1,7 @@
-"""The choice that a completion names as its answer.
+"""Find the choice that a completion names as its answer.
 
 In:   any text, and the choices by their labels and by their own words.
-Out:  a choice, or None if the text names none, or two as its answer; always in linear time.
+Out:  a choice, or None if the text names none or several as its answer; always in linear time.
 """
 
 import re
@@ -21,7 +21,7 @@ from raydebm.tasks.answers import (
 
 _BEFORE_CHOICE = re.compile(r"\A(?:the )?(?:final )?answer(?: is)?[ *_]*:?")
 _BEHIND_CHOICE = re.compile(r"[*_`'\")]*(?:\Z|\s?[,;:(]|\s[-\u2013\u2014]\s|\s(?:because|since)\b)")
-"""Allowed text after a choice at the start of a sentence; "a guess" does not begin with choice A."""
+"""Text allowed after a choice at the start of a sentence, so that "a guess" does not name choice A."""
 _REASON = re.compile(r"(?<=\w\w)[*_`'\")]*,?\s(?:because|since)\b.*", re.DOTALL)
 _LISTED = re.compile(r"[a-z][.)] \S")
 _AROUND_CHOICE = " \t*_`'\"().:,;!$"
@@ -32,8 +32,8 @@ class Choices:
     """The choices of a problem.
 
     Args:
-        labels: choice by letter or number.
-        words: choice by its own words. Default: the labels, where a choice has no other name.
+        labels: choices by letter or number.
+        words: choices by their own words. Default: the labels, for choices without another name.
     """
 
     def __init__(self, labels: Mapping[str, str], words: Mapping[str, str] | None = None) -> None:
@@ -44,14 +44,14 @@ class Choices:
         self._naming = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?!\w)")
 
     def find(self, text: str, *, in_free_words: Callable[[str], str | None] | None = None) -> str | None:
-        """Find the choice by the strongest mark, the last of its kind: a line of hash signs with only a choice; an
-        "answer" field or a box, which decide even without a choice in them; "the answer is ..."; the last line.
+        """Find the choice in the strongest mark, and in the last one of its kind: hash signs before a choice alone; an
+        "answer" field, then a box, which decide even if they name no choice; "the answer is ..."; the last line.
 
-        Hash signs also begin headings. Only if they begin the last line are the marks before it ignored.
+        If hash signs begin the last line, the text before it is ignored; elsewhere they may begin a heading.
 
         Args:
-            text: the completion.
-            in_free_words: reads the last line where no mark of an answer names a choice.
+            text: completion to read.
+            in_free_words: function that finds the choice in the last line if no mark names one. Default: none.
         """
         lines = [line for line in text.splitlines() if line.strip()]
         if not lines:
@@ -72,12 +72,12 @@ class Choices:
         return in_free_words(lines[-1]) if found is None and said is None and in_free_words else found
 
     def named_in(self, text: str) -> set[str]:
-        """Choices whose own words occur in the text; "kitchen" is not named by "kitchen drawer"."""
+        """Choices with their own words in the text; "kitchen drawer" does not name "kitchen" if both are choices."""
         return {self._words[match[0]] for match in self._naming.finditer(bare(text))}
 
     def _labelled(self, text: str) -> set[str] | None:
-        """The choice that is the whole bare text, else those whose letter or number begins it ("b) paris", "option b")
-        or follows as an alternative ("a or b"). None without such a label."""
+        """The choice that is the whole bare text; else those with their letter or number at its start ("b) paris",
+        "option b") or as an alternative after it ("a or b"). None if no label begins the text."""
         if text in self._known:
             return {self._known[text]}
         match = LABEL.match(text)
@@ -90,18 +90,18 @@ class Choices:
         return {self._labels[label], *named, *([self._words[rest]] if rest in self._words else [])}
 
     def _listed(self, lines: list[str]) -> str | None:
-        """The choice whose letter begins the last line, "B. Paris"; None if the lines before it list others in this
-        form."""
+        """The choice with its letter at the start of the last line ("B. Paris"). None if the line before it has this
+        form, too, because the two are then part of a list."""
         *before, last = ((_LISTED.match(bare(line)) or [""])[0][:1] for line in lines[-2:])
         return self._labels.get(last) if last and not any(before) else None
 
     def _marked(self, mark: str) -> str | None:
-        """The only choice after hash signs, or after "final answer:" there."""
+        """The choice that is the whole text after hash signs, or after "final answer:" there."""
         text = bare(mark)
         return self._known.get(text, self._known.get(bare(_BEFORE_CHOICE.sub("", text))))
 
     def _said(self, text: str) -> set[str] | None:
-        """The choices after the last "the answer is ..." that names any; empty if it does not begin with one."""
+        """Choices after the last "the answer is ..." that names any; empty if its sentence does not begin with one."""
         for phrase in answer_phrases(text, of_choices=True):
             if bare(phrase) in self._known:
                 return {self._known[bare(phrase)]}
@@ -120,10 +120,10 @@ class Choices:
 
 
 def single(choices: set[str] | None) -> str | None:
-    """The only one, or None."""
+    """The only choice; None if there are several or none."""
     return min(choices) if choices and len(choices) == 1 else None
 
 
 def bare(text: str) -> str:
-    """The text without surrounding marks and the article, in lower case."""
+    """The text in lower case, without surrounding punctuation, repeated spaces and a leading "the"."""
     return " ".join(text.translate(_QUOTES).strip(_AROUND_CHOICE).casefold().split()).removeprefix("the ")

@@ -16,11 +16,11 @@ from raydebm.records import Problem
 from raydebm.tasks.constraints.expressions import EvaluationError, is_number, key_of
 
 MAX_FIELDS = 500
-"""An answer with more leaves has no fields: they could not be reviewed, and a request must stay fast."""
+"""Maximum number of leaves. An answer with more has no fields: people cannot review them, and requests must be fast."""
 MAX_DEPTH = 16
-"""Anything nested more deeply is one leaf."""
+"""Maximum depth of a path. A value that is nested more deeply is one leaf."""
 KEY = "x-key"
-"""Keyword of a list's schema: the property that identifies an item."""
+"""Keyword in the schema of a list, for the property that identifies an item."""
 
 _NAME = re.compile(r"[\w-]+")
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
@@ -31,9 +31,9 @@ _ITEM = re.compile(r'\[(?:\d+|[^\]="\[]+=(?:"(?:[^"\\]|\\.)*"|[^\]"]*))\]')
 
 @runtime_checkable
 class HasFields(Protocol):
-    """A task whose answers are objects or lists, so that each field has a probability of its own.
+    """A task with objects or lists as answers, for a probability per field.
 
-    If numbers may differ, it also has a method ``field_tolerance(problem)`` with the allowed difference.
+    If numbers may differ, the task also has a method ``field_tolerance(problem)`` with the allowed difference.
     """
 
     def fields(self, problem: Problem, answer: Any) -> Mapping[str, Any]:
@@ -42,10 +42,10 @@ class HasFields(Protocol):
 
 
 def leaves(answer: Any, schema: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Leaves of an object or a list by path, in document order; empty objects and lists are leaves. The schema gives
-    the key columns of lists.
+    """Leaves of an object or a list by path, in document order. Empty objects and lists inside it are leaves. The
+    schema names the key columns of lists.
 
-    A bare or empty value, and one of more than ``MAX_FIELDS`` leaves, has none.
+    The result is empty for any other value, an empty one, and one of more than ``MAX_FIELDS`` leaves.
     """
     if not isinstance(answer, dict | list) or not answer:
         return {}
@@ -83,7 +83,7 @@ def _below(path: str, name: str) -> str:
 
 
 def _item_names(items: Sequence[Any], key: Any) -> list[str]:
-    """Names of a list's items: by key where every item has a different one, else by position."""
+    """Names of a list's items: by key if every item has a different one, else by position."""
     if isinstance(key, str):
         keys = [item.get(key) if isinstance(item, dict) else None for item in items]
         names = [f"{key}={value_key(value)}" for value in keys if isinstance(value, str) or is_number(value)]
@@ -93,9 +93,9 @@ def _item_names(items: Sequence[Any], key: Any) -> list[str]:
 
 
 def named_path(path: str, answer: Any, schema: Mapping[str, Any] | None = None) -> str:
-    """A rule's path with the names of the answer's fields: items by their key, and no further than names go.
+    """Path of the field that a rule's path is about, with items named as in ``leaves``.
 
-    A rule may be about a computed value, such as ``items[0].subtract(amount, tax)``, which is about ``items[0]``.
+    The path of a computed value, such as ``items[0].subtract(amount, tax)``, is about ``items[0]``.
     """
     named, value = "", answer
     below: Any = schema or {}
@@ -127,8 +127,8 @@ def kind_of_field(path: str) -> str:
 
 
 def compare_fields(found: Mapping[str, Any], gold: Mapping[str, Any], *, tolerance: float = 0.0) -> dict[str, bool]:
-    """Verdict on each field of an answer or of the reference answer; numbers may differ by the tolerance. A field
-    that only one of them has is wrong."""
+    """Verdict on each field of an answer or of the reference answer, by path. Numbers may differ by the tolerance. A
+    field of only one of them is wrong."""
     return {
         path: path in found and path in gold and is_same_value(value_key(found[path]), value_key(gold[path]), tolerance)
         for path in dict.fromkeys([*gold, *found])
@@ -136,7 +136,7 @@ def compare_fields(found: Mapping[str, Any], gold: Mapping[str, Any], *, toleran
 
 
 def is_same_value(text: str, other: str, tolerance: float) -> bool:
-    """Whether two values are equal by their canonical texts, or are numbers within the tolerance."""
+    """True if two canonical texts (``value_key``) are equal, or are numbers within the tolerance."""
     are_numbers = text.startswith(_NUMERIC) and other.startswith(_NUMERIC)
     return text == other or (are_numbers and _is_near(_number(text), _number(other), tolerance))
 
@@ -154,16 +154,16 @@ def _is_near(number: float, other: float, tolerance: float) -> bool:
 
 
 def merged(texts: Sequence[str], votes: Sequence[int], tolerance: float) -> list[str]:
-    """The texts, with one text for numbers that are equal within the tolerance.
+    """Replace numbers that are equal within the tolerance by one of them; other texts are unchanged.
 
-    "Within the tolerance" is not transitive: within 0.01, 1.00 equals 1.01, which equals 1.02. So the number with the
-    most votes within the tolerance represents all numbers there, and the rest is merged in the same way. Ties go to the
-    number with more votes of its own, then to the smaller one. Two numbers with one representative may differ by up to
-    twice the tolerance.
+    Equality within a tolerance is not transitive: within 0.01, 1.00 equals 1.01, which equals 1.02. So the number with
+    the most votes within its tolerance represents all numbers there, and the others are merged in the same way. Ties go
+    to the number with more votes of its own, then to the smaller one. Two numbers with the same representative may
+    differ by up to twice the tolerance.
 
     Args:
         texts: canonical texts of a field's values.
-        votes: number of candidates with each of them.
+        votes: number of candidates with each text.
         tolerance: allowed difference.
     """
     numbers = sorted((_number(text), text) for text in set(texts) if text.startswith(_NUMERIC))

@@ -1,7 +1,7 @@
-"""Base classes of tasks with problems in files or on the hub: loading, asking, comparing with gold.
+"""Base classes of tasks with problems in files or on the hub: loading, prompts, comparison with gold.
 
-A task with one right answer per question derives from ``ReferenceTask``; one with another way to judge, from
-``FileTask``. Neither is required: any implementation of ``raydebm.tasks.base.Task`` is a task.
+``ReferenceTask`` is for tasks with one right answer per question, ``FileTask`` for those that judge in another way.
+Neither is required: any implementation of ``raydebm.tasks.base.Task`` is a task.
 """
 
 from abc import ABC, abstractmethod
@@ -20,21 +20,21 @@ Pairs = Iterator[tuple[Problem, Gold]]
 
 
 class FileTask(ABC):
-    """Base class of tasks with problems in files: loads them, and makes the chat of a problem."""
+    """Base class of tasks with problems in files: loads them and writes the chat of the first pass."""
 
     name: ClassVar[str]
     instructions: ClassVar[str]
     """The system message."""
     splits: ClassVar[tuple[str, ...]] = ("train", "test")
     constraints: tuple[Constraint, ...] = ()
-    """Empty by default: without gold, such answers cannot be checked exactly."""
+    """Default: no constraints, because such answers cannot be checked exactly without gold."""
 
     @abstractmethod
     def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
-        """Problems with gold, in the order of the source. The docstring describes the possible sources."""
+        """Problems with gold, in the order of the source. Subclasses document the possible sources."""
 
     def load(self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0) -> Pairs:
-        """Problems in the order of the source (see ``pairs``), without repeated ones."""
+        """Problems with gold in the order of the source (see ``pairs``), without repetitions."""
         check_split(split, self.splits, task=self.name)
         return islice(distinct(self.pairs(split, source, seed)), limit)
 
@@ -43,11 +43,11 @@ class FileTask(ABC):
 
 
 class ReferenceTask(FileTask):
-    """Questions with one right answer each, stored in gold as ``value[gold_key]``."""
+    """Base class of tasks with one right answer per question, stored in gold as ``value[gold_key]``."""
 
     gold_key: ClassVar[str] = "answer"
     nothing: ClassVar[str] = "no answer in the text"
-    """Reason why a text that does not parse is incorrect."""
+    """Reason in the verdict on a text that does not parse."""
 
     @abstractmethod
     def parse(self, problem: Problem, text: str) -> str | None:
@@ -61,7 +61,7 @@ class ReferenceTask(FileTask):
         return str(answer)
 
     def gold_of(self, problem: Problem, answer: str) -> Gold:
-        """Gold of a problem whose right answer is known."""
+        """Gold of a problem with its right answer."""
         return Gold(task=self.name, problem_id=problem.problem_id, value={self.gold_key: answer})
 
     def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
@@ -81,10 +81,10 @@ class ReferenceTask(FileTask):
 
 
 def question_of(task: str, text: str, *, difficulty: str = "", kind: str = "", **data: Any) -> Problem:
-    """Problem of a question; its id depends on the text alone, without surrounding whitespace.
+    """Problem of a question. Its id depends only on the task and the text without surrounding whitespace.
 
-    Reports group by its difficulty. Other data is for instance ``source_id``, the name in the source that joins
-    recorded pools; None and empty values are left out.
+    Reports group results by difficulty. ``data`` is stored in the problem without None and empty values; ``source_id``
+    in it is the question's name in the source, by which recorded pools are joined.
     """
     prompt = text.strip()
     return Problem(
@@ -98,14 +98,14 @@ def question_of(task: str, text: str, *, difficulty: str = "", kind: str = "", *
 
 
 def typed_question(text: str, needs: str, holds: Callable[[str], bool] = str.isalnum) -> str:
-    """The text typed by a client, unchanged. Unless one of its characters passes the test, TaskDataError says what a
-    question needs, such as ``"a question needs words"``."""
+    """Return a client's text unchanged. Raises TaskDataError if no character satisfies ``holds``; the message begins
+    with ``needs``, such as ``"a question needs words"``."""
     if not any(map(holds, text)):
         raise TaskDataError(f"{needs}, got {text[:80]!r}; send the whole question as text")
     return text
 
 
 def source_id_of(row: Mapping[str, Any], *names: str) -> str | None:
-    """The row's own name, from the first of these fields that exists; ``problem_id`` by default."""
+    """Name of a row in its source, from the first of these fields in the row. Default: ``problem_id``."""
     value = next((row[name] for name in names or ("problem_id",) if name in row), None)
     return None if value is None else str(value)

@@ -1,6 +1,6 @@
 r"""Answers in LaTeX: extraction from a completion, a normal form, exact numbers, equivalence.
 
-All but ``is_equivalent`` is cheap, total, and without a library.
+All functions except ``is_equivalent`` are cheap, do not raise on any text, and need no library.
 """
 
 import re
@@ -23,7 +23,7 @@ _MAX_DIGITS = 200
 _SPACES = re.compile(r"\s+")
 _BOX = re.compile(r"\\(?:boxed|fbox)\b\s?")
 _MATH = re.compile(r"(?<!\\)\$\$?((?:\\\$|[^$\n]){1,1000}+)\$|\\\(([^\n]{1,1000}?)\\\)|\\\[([^\n]{1,1000}?)\\\]")
-# The field of a malformed object: its name without quotation marks, in bold, or with escaped ones.
+# "answer" field of a malformed object, with its name in bold, in escaped quotation marks or without any.
 _WRITTEN_FIELD = re.compile(
     r"""(?:^|\\n)[ \t]*[*_"\\`]{0,4}(?:final[ _])?answer[*_"\\`]{0,4}[ \t]?:[*_]{0,2}[ \t]*"""
     r"""(?:\\?"([^"\n]{1,1000})|([-+]?[\d$\\][^"\n]{0,1000}))""",
@@ -41,7 +41,7 @@ _CHARACTERS = str.maketrans(
 )  # fmt: skip
 _ROOT = re.compile(r"\u221a\s?(?:\(([^()]{1,100})\)|(\d+(?:\.\d+)?|\w))")
 
-# ASCII mathematics -> LaTeX commands; names of commands are left alone.
+# ASCII mathematics as LaTeX commands.
 _ASCII = (
     (re.compile(r"\\text\{\s?([A-Z](?:,\s?[A-Z]){1,20})\s?\}"), r"\1"),
     (re.compile(r"(?<![\\A-Za-z])sqrt\s?\(([^()]{1,100})\)"), r"\\sqrt{\1}"),
@@ -49,7 +49,7 @@ _ASCII = (
     (re.compile(r"\^\(([^()]{1,100})\)"), r"^{\1}"),
 )
 
-# Order matters: sizes and spaces first, so that the later patterns see plain text.
+# Sizes and spaces come first, because the later patterns expect text without them.
 _REWRITES = (
     (re.compile(r"\\(?:left|right|bigl?|bigr?|Bigl?|Bigr?|biggl?|biggr?|Biggl?|Biggr?)(?![A-Za-z])\.?"), ""),
     (re.compile(r"\s?\\!\s?"), ""),
@@ -73,7 +73,7 @@ _OPERATION = re.compile(r"[-+*^!]|\\(?:sqrt|cdot|binom|log|ln|sin|cos|tan|pm)(?!
 _ASSIGNED = re.compile(r"(?:[A-Za-z](?:_\{?\w{1,5}\}?)?|[a-z]\([a-z]\))\s*(?:=|\\in(?![A-Za-z]))")
 _CONCLUDES = re.compile(r"(?<![<>!:])=|\\approx(?![A-Za-z])|\bis(?: equal to)?\b|\bequals\b|\bare\b")
 _CONCLUDED = re.compile(r"[\s$*]{0,9}[^\s$*]{1,60}[\s$*]{0,9}(?:[a-z]{1,12}[\s.$*]{0,9}){0,2}")
-# A condition, or an unsolved equation ("x + 2 = 5").
+# A condition, or an equation to solve ("x + 2 = 5"), before the last "=" or "is".
 _NO_CONCLUSION = re.compile(
     r"\b(?:where|such that|satisf\w{1,9}|for which|solv\w{1,9}|setting|equation)\b[^:,]{0,1000}\Z"
     r"|[A-Za-z]\)?\s?[-+*/^][^=]{0,100}\Z|[-+*/^]\s?\(?[A-Za-z][^=]{0,100}\Z"
@@ -95,12 +95,13 @@ _MIXED = re.compile(r"([-+]?)(\d+)\\frac\{(\d+)\}\{(\d+)\}")
 def find_latex(text: str) -> str | None:
     r"""Marked answer of a completion, cleaned, or None.
 
-    A completion that is a JSON object answers in its first non-empty ``"answer"`` field (text after an object is as
-    often run-on text about another problem as a correction). An object that is truncated or broken before that field
-    answers in a box, else in the last line that may begin that field, such as ``**answer**: "7"``.
+    If the completion begins with a JSON object, the first non-empty ``"answer"`` field counts: text after the object
+    is as often about another problem as it is a correction. If the object is truncated or broken before that field, the
+    last box counts, else the last line that looks like the field, such as ``**answer**: "7"``.
 
-    Else, strongest mark first and the last of a kind: ``\boxed{...}``, ``{"answer": ...}``, ``#### ...``, "the answer
-    is ...". Unmarked numbers are not answers. If a sentence concludes with a number, the number is read.
+    Otherwise the strongest mark counts, and the last one of its kind: ``\boxed{...}``, ``{"answer": ...}``,
+    ``#### ...``, "the answer is ...". Unmarked numbers are not answers. If the marked text is a sentence that concludes
+    with a number, the number is the answer.
     """
     answer = _find_marked(text)
     return None if answer is None else _conclusion(answer) or answer
@@ -119,9 +120,9 @@ def _find_marked(text: str) -> str | None:
 
 
 def clean(text: str) -> str | None:
-    """The answer without surrounding spaces, boxes, dollar signs and full stop.
+    """The answer without surrounding boxes, math and bold marks, quotation marks, spaces and full stop.
 
-    None without a letter or digit, or if it does not fit in a box: unbalanced braces, more than 1,000 characters.
+    None if it has no letter or digit, unbalanced braces, or more than ``MAX_BOX_CHARS`` characters.
     """
     for _ in range(10):
         inner = boxed(text)
@@ -135,9 +136,9 @@ def clean(text: str) -> str | None:
 
 
 def normal_form(answer: str) -> str:
-    """Normal form of an answer: numbers in canonical form, without units, sizes, spaces or "x =".
+    r"""Normal form of an answer: numbers in canonical form; no units, spaces, ``\left`` and the like, or "x =".
 
-    Equal forms are equivalent; different forms may still be equivalent.
+    Answers with equal forms are equivalent; answers with different forms may be, too.
     """
     text = sympy_form(answer)
     for pattern, replacement in _REWRITES:
@@ -159,8 +160,8 @@ def normal_form(answer: str) -> str:
 
 
 def exact_number(text: str) -> Fraction | None:
-    """Number that is the whole text, or None without one, such as 1,080 or -2.5 or 3/4 or a LaTeX fraction of integers,
-    also after a whole number, or a decimal with a repeating part under a line."""
+    """Number that is the whole text, such as 1,080, -2.5, 3/4, a LaTeX fraction of integers, a mixed number, or a
+    decimal with its repeating part under a line. None for other texts."""
     text = text.strip()
     if len(text) > _MAX_DIGITS:
         return None
@@ -184,7 +185,7 @@ def exact_number(text: str) -> Fraction | None:
 
 
 def sympy_form(answer: str) -> str:
-    """The answer for the comparing library, with Unicode and ASCII mathematics as LaTeX."""
+    """The answer as input of math-verify, with Unicode and ASCII mathematics as LaTeX."""
     text = _ROOT.sub(lambda match: rf"\sqrt{{{match[1] or match[2]}}}", answer).translate(_CHARACTERS)
     for pattern, replacement in _ASCII:
         text = pattern.sub(replacement, text)
@@ -192,7 +193,7 @@ def sympy_form(answer: str) -> str:
 
 
 def _after_hashes(text: str) -> str | None:
-    """Text after the last hash signs; words are a heading, unless the text ends with them."""
+    """Text after the last hash signs; words after them are a heading, unless they are in the last line."""
     lines = (mark.text for mark in hash_answers(text) if mark.ends_text or not mark.text.strip("* ")[:2].isalpha())
     return next(reversed(list(lines)), None)
 
@@ -207,13 +208,13 @@ def _written_field(text: str) -> str | None:
 
 
 def _math_of(phrase: str) -> str | None:
-    """First formula of a sentence; else the sentence."""
+    """First formula in the phrase, else its first sentence."""
     formula = _MATH.search(phrase)
     return clean(sentences(phrase)[0] if formula is None else formula[formula.lastindex or 0])
 
 
 def _conclusion(answer: str) -> str | None:
-    """Number at the end of a sentence: "Therefore, the sum is $2016$". None if that may not be an answer."""
+    """Number at the end of a sentence ("Therefore, the sum is $2016$"). None if it may not be the answer."""
     if not _is_prose(answer):
         return None
     sentence = sentences(answer.rstrip(". "))[-1]
@@ -245,20 +246,20 @@ def _braces_match(text: str) -> bool:
 
 
 CPU_S = 5.0
-"""Limit of one comparison by sympy."""
+"""Limit of CPU time in seconds for one comparison by sympy."""
 
 
 def is_equivalent(gold: str, answer: str) -> bool:
     r"""True if an answer is equivalent to gold.
 
     Units, currency and percent signs, the variable ("x = " in "x = 5") and a number's base may be missing from either.
-    Numbers with decimals are compared up to the sixth place. The order of a set or list does not count, that of a point
-    or vector does, even if one of the two has no brackets. ``70,110`` is a number, or a list if the other answer is
-    one. If gold is a number, the answer must be one too, or end in one: ``7 \cdot 6 = 42`` is 42, but ``7 \cdot 6``
+    Numbers with decimals are compared to the sixth place. The order of a set or list does not count. The order of a
+    point or vector does, even if only one of the two has brackets. ``70,110`` is a number, or a list if the other text
+    is one. If gold is a number, the answer must be or end with a number: ``7 \cdot 6 = 42`` is 42, but ``7 \cdot 6``
     may only repeat the question.
 
     Raises:
-        LibraryError: sympy did not decide it within its limits.
+        LibraryError: sympy cannot decide within its limits.
     """
     if _is_same(gold, answer):
         return True
@@ -282,7 +283,7 @@ def _is_same(gold: str, answer: str) -> bool:
 
 
 def _is_other_by_form(gold: str, answer: str, form: str, other: str) -> bool:
-    """True if the texts alone, with their normal forms, show that an answer of another form is wrong."""
+    """True if the texts and their normal forms, which differ, show that the answer is wrong."""
     number, answer_number = exact_number(form), exact_number(other)
     if number is not None and not _is_worked_out(other):
         return True
@@ -301,7 +302,7 @@ def _is_other_by_form(gold: str, answer: str, form: str, other: str) -> bool:
 
 
 def _is_worked_out(form: str) -> bool:
-    """True if the last side is a number without arithmetic: no sum, product, power or root."""
+    """True if the last side of the equation has no operation, such as a sum, product, power or root."""
     last = _SIDES.split(form)[-1]
     return _OPERATION.search(_POWER_OF_TEN.sub("", last).removeprefix("-")) is None
 
@@ -312,27 +313,25 @@ def _is_point(form: str) -> bool:
 
 
 def _is_bare_list(form: str) -> bool:
-    """True if there are commas outside all brackets, and no equation among them."""
+    """True if there are commas but not an equation outside all brackets."""
     outside = _outside_brackets(form)
     return "," in outside and "=" not in outside
 
 
 def _as_list_beside(answer: str, other: str) -> str:
-    """The answer, with a text that may be a number or a list, such as ``70,110``, as the list ``70, 110`` if other is a
-    list."""
+    """The answer; one such as ``70,110``, a number or a list, becomes the list ``70, 110`` if the other is a list."""
     if _NUMBER_OR_LIST.fullmatch(answer) and "," in normal_form(other):
         return answer.replace(",", ", ")
     return answer
 
 
 def _is_prose(answer: str) -> bool:
-    """True for a sentence: at least three words that are not part of a formula."""
+    """True for a sentence, which has at least three words outside formulas."""
     return len(_WORD.findall(_MATH.sub(" ", sympy_form(answer)))) >= 3
 
 
 def _capitals(answer: str) -> str | None:
-    """The capital letters that are the whole answer, such as a word or the name of a figure; None otherwise, and for a
-    single letter."""
+    """The whole answer if it is two or more capital letters, such as a word or the name of a figure; else None."""
     text = _SPACES.sub("", _ALL_TEXT.sub(r"\1", sympy_form(answer)))
     return text if _CAPITALS.fullmatch(text) else None
 

@@ -1,6 +1,6 @@
 """GSM8K: grade-school word problems with one number as the answer (paper section 4.1).
 
-The paper has no constraint here, so selection depends on the learned energy.
+The paper has no constraint for this task, so the selection depends on the learned energy.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ TASK = "gsm8k"
 HUB_DATASET = "openai/gsm8k"
 
 _SHORT_WORDS, _LONG_WORDS = 35, 50
-"""Close to the terciles of the test questions."""
+"""Limits of the difficulties, close to the terciles of the test questions' lengths."""
 
 
 class Gsm8k(ReferenceTask):
@@ -35,10 +35,9 @@ class Gsm8k(ReferenceTask):
     def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
         """Problems with gold.
 
-        The source is None or ``"hub:openai/gsm8k"`` for the published data set; or a ``.jsonl`` or ``.jsonl.gz`` file
-        with the fields question and answer (of which the part after ``####`` counts) or gold, and optionally
-        problem_id; or a folder of such files, with ``problems_{split}.jsonl.gz`` or ``{split}.jsonl`` (either with or
-        without ``.gz``).
+        Sources: None or ``"hub:openai/gsm8k"`` for the published data set; ``"hub:<name>"`` for another one; a data
+        file with the fields question and answer (the part after ``####`` counts) or gold, and optionally problem_id; a
+        folder with ``problems_{split}.jsonl`` or ``{split}.jsonl``, either of them optionally with ``.gz``.
         """
         rows = split_rows(split, source, dataset=HUB_DATASET, configuration="main")
         return (self._pair(row, where) for where, row in rows)
@@ -64,8 +63,8 @@ class Gsm8k(ReferenceTask):
 
 
 def problem_of(question: str, *, source_id: str | None = None) -> Problem:
-    """Problem of a question. Its difficulty is the length in words: the paper groups by reasoning steps, but those are
-    counted in the reference solution, and the length predicts accuracy at least as well (44 recorded models)."""
+    """Problem of a question. Its difficulty is its length in words. The paper groups by reasoning steps, but those are
+    counted in reference solutions, and the length predicts accuracy at least as well (44 recorded models)."""
     words, difficulty = len(question.split()), f"{_SHORT_WORDS + 1}-{_LONG_WORDS} words"
     if words <= _SHORT_WORDS:
         difficulty = f"up to {_SHORT_WORDS} words"

@@ -1,7 +1,7 @@
 """Files of a data set on the hub: the files of each split, and their local paths.
 
-Files of the repository are read directly, and its scripts are never run: data sets with a script are read from the
-hub's own copy in Parquet (revision ``refs/convert/parquet``). Downloads use ``huggingface_hub``: they follow
+The repository's data files are read directly, and its scripts are never run: a data set without data files is read from
+the hub's own copy in Parquet (revision ``refs/convert/parquet``). Downloads use ``huggingface_hub``: they follow
 HF_ENDPOINT, HF_TOKEN, HF_HOME and HF_HUB_OFFLINE, resume after interruptions, and are cached.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 CONVERTED = "refs/convert/parquet"
-"""The revision with the hub's own copy in Parquet: ``<configuration>/<split>/<number>.parquet``."""
+"""Revision with the hub's own copy in Parquet: ``<configuration>/<split>/<number>.parquet``."""
 
 SUFFIXES = (".parquet", ".jsonl", ".json", ".csv", ".jsonl.gz", ".json.gz", ".csv.gz")
 _CARD = "README.md"
@@ -24,17 +24,15 @@ _USUAL_SPLITS = ("train", "validation", "test", "dev")
 Splits = dict[str, list[str]]
 """Files by split, in order."""
 
-
 _NO_ROWS = ("dataset_infos.json", "dataset_info.json")
-"""Descriptions of a data set, not rows."""
+"""Files that describe a data set and do not contain rows."""
 
 
 def hub_splits(dataset: str, configuration: str | None = None) -> tuple[Splits, str | None]:
     """Find the splits of a data set (empty if it has no rows for the configuration), and their revision (None for the
     newest).
 
-    Any error of the client is raised for a data set that does not exist, is not accessible to this user, or cannot
-    be reached.
+    Errors of the hub's client are raised unchanged if the data set does not exist or cannot be accessed.
     """
     names = _repository_files(dataset)
     card = _card(download(dataset, [_CARD])[0]) if _CARD in names else {}
@@ -46,10 +44,10 @@ def hub_splits(dataset: str, configuration: str | None = None) -> tuple[Splits, 
 
 
 def splits_of(names: Iterable[str], card: Mapping[str, Any], configuration: str | None) -> Splits:
-    """Assign a repository's files to splits, in a configuration or the default one.
+    """Assign a repository's files to the splits of a configuration, by default of the default one.
 
-    By the data set's card (``configs``), else by folders or words in the names of the files. If no name has a split,
-    all files are ``train``, as in `datasets`.
+    The splits come from the data set's card (``configs``), else from folders or words in the names of the files. If no
+    name contains a split, all files are ``train``, as in `datasets`.
     """
     data = sorted(name for name in names if name.endswith(SUFFIXES) and PurePosixPath(name).name not in _NO_ROWS)
     configs = [config for config in card.get("configs") or () if config.get("data_files")]
@@ -87,7 +85,7 @@ def _chosen(configs: Sequence[Mapping[str, Any]], wanted: str | None) -> Mapping
 
 
 def _declared(data: Sequence[str], config: Mapping[str, Any]) -> Splits:
-    """Files of a card's configuration, which gives one or more patterns, for ``train`` or by split."""
+    """Files that match a configuration's patterns in the card: patterns by split, or patterns of ``train`` alone."""
     declared = config["data_files"]
     entries = declared if isinstance(declared, list) else [declared]
     splits: Splits = {}
@@ -115,7 +113,7 @@ def _card(file: Path) -> Mapping[str, Any]:
 
 
 def _repository_files(dataset: str, revision: str | None = None) -> list[str]:
-    """Names of the repository's files; without a network those of earlier downloads."""
+    """Names of the repository's files; in offline mode, those of earlier downloads."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import OfflineModeIsEnabled
 
@@ -144,7 +142,7 @@ def _cached_files(dataset: str, revision: str) -> list[str]:
 
 
 def download(dataset: str, files: list[str], revision: str | None = None) -> list[Path]:
-    """Local paths of a data set's files, downloaded if necessary. Raises as ``hub_splits``."""
+    """Local paths of a data set's files, downloaded if necessary. Raises the errors of ``hub_splits``."""
     from huggingface_hub import snapshot_download
 
     folder = snapshot_download(
@@ -154,5 +152,5 @@ def download(dataset: str, files: list[str], revision: str | None = None) -> lis
 
 
 def _endpoint() -> str | None:
-    """The hub's address, which the client reads only at import."""
+    """Address of the hub. The client itself reads the variable only at import."""
     return os.environ.get("HF_ENDPOINT")

@@ -1,7 +1,7 @@
-"""Labels: the checker's verdict on a candidate, from gold. The last place that sees gold.
+"""Labels: verdicts on candidates by the checkers of their tasks.
 
 In:   a problem, its gold, a candidate.
-Out:  a Label, always. A candidate that could not be checked is unlabeled, which is never incorrect and never 0.
+Out:  always a Label. A candidate that could not be checked is unlabeled; it does not count as incorrect.
 """
 
 from raydebm.records import Candidate, Gold, Label, Problem
@@ -9,7 +9,7 @@ from raydebm.tasks.base import Judgement, Task, unlabeled
 
 
 def label_candidate(task: Task, problem: Problem, gold: Gold | None, candidate: Candidate) -> Label:
-    """Label one candidate. Never raises: an error becomes the label's reason."""
+    """Label a candidate. Errors of the checker are not raised; they become the label's reason."""
     judgement = _judge(task, problem, gold, candidate)
     return Label(
         candidate_id=candidate.candidate_id,
@@ -34,16 +34,15 @@ def _judge(task: Task, problem: Problem, gold: Gold | None, candidate: Candidate
         )
     try:
         judgement = task.judge(problem, gold, candidate.text)
-    except Exception as error:  # noqa: BLE001 - a checker that crashes on one text must not end the run
+    except Exception as error:  # noqa: BLE001 - a checker that fails on one text must not end the run
         return unlabeled(f"the checker of {task.name} failed: {type(error).__name__}: {error}")
     fault = _fault(judgement)
     return judgement if fault is None else unlabeled(f"the checker of {task.name} gave {fault}, which is not in [0, 1]")
 
 
 def _fault(judgement: Judgement) -> str | None:
-    """The first number out of range."""
+    """The first number of a judgement that is out of range, with its name; None if all are in range."""
     score = judgement.violation_score
     named = {} if score is None else {"violation score": score}
     named |= {f"part {name!r} of the violation score as": value for name, value in judgement.parts.items()}
-    # Also true for NaN.
-    return next((f"{name} {value}" for name, value in named.items() if not 0 <= value <= 1), None)
+    return next((f"{name} {value}" for name, value in named.items() if not 0 <= value <= 1), None)  # NaN, too

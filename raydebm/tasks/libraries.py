@@ -1,8 +1,8 @@
-"""Libraries that may compute for hours on a short text ("9^{9^{9^9}}"), each in a persistent process.
+"""Libraries without a bound on their running time, each in a persistent process.
 
-Python's signals reach only the main thread, and only between Python's own steps; the kernel can kill a process. So it
-ends the process if a request takes too much CPU time, and the next request starts another one. Works in any thread;
-the threads of a process take turns.
+They may compute for hours on a short text such as ``9^{9^{9^9}}``, and Python cannot interrupt them (``child``). The
+kernel kills the process if a request takes too much CPU time, and the next request starts another one. Requests may
+come from any thread; threads take turns.
 """
 
 import functools
@@ -18,20 +18,20 @@ from typing import Any, Literal
 from raydebm.tasks.child import Child, ChildLostError, LastingChild
 
 WALL_S = 300.0
-"""Wall-clock limit of a request, in case the process waits for something, and of its start."""
+"""Wall-clock limit in seconds of a process's start, and of a request, in case the process waits for something."""
 MAX_BYTES = 4 * 2**30
 _SCRIPT = Path(__file__).with_name("library_child.py")
 Name = Literal["math-verify", "reasoning-gym"]
 _VERSIONS: Mapping[str, str] = {"reasoning-gym": "0.1.25"}
-"""Versions that are required because their data sets and verifiers have been reviewed."""
+"""Required versions. The data sets and verifiers of these versions have been reviewed."""
 
 
 class LibraryError(Exception):
-    """A request failed or was killed; the message has the reason. The question stays undecided."""
+    """A request failed or was stopped, for the reason in the message. Its question is not decided."""
 
 
 class LibraryProcess:
-    """Process of one library, for one request at a time. It starts with the first request."""
+    """Process of a library, started by the first request. It handles one request at a time."""
 
     def __init__(self, name: Name, *, wall_s: float = WALL_S) -> None:
         self._name, self._wall_s = name, wall_s
@@ -39,11 +39,11 @@ class LibraryProcess:
         self._child = LastingChild(self._start)
 
     def ask(self, request: Mapping[str, Any], *, cpu_s: float) -> dict[str, Any]:
-        """Reply to a request (see ``library_child``). Its limit is CPU time of the process, so that a busy machine
-        changes no label.
+        """Reply to a request (see ``library_child``). The limit is CPU time of the process, so that labels do not
+        depend on the load of the machine.
 
         Raises:
-            LibraryError: it took too long or too much memory, failed, or the process cannot be started.
+            LibraryError: the request took too long or too much memory, or failed; or the process cannot be started.
         """
         with self._lock:
             try:
@@ -58,7 +58,7 @@ class LibraryProcess:
         return reply
 
     def close(self) -> None:
-        """End the process; another request would start a new one."""
+        """Kill the process. Another request would start a new one."""
         with self._lock:
             self._child.close()
 
@@ -66,7 +66,7 @@ class LibraryProcess:
         child = Child(
             [sys.executable, "-P", str(_SCRIPT), self._name, str(MAX_BYTES)],
             stderr=subprocess.DEVNULL,
-            # Some data sets iterate over sets of text: with random hashes each process would generate other questions.
+            # Some data sets iterate over sets of texts: with random hashes, each process would create other questions.
             env={**os.environ, "PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
         reply = child.receive(timeout_s=self._wall_s)
@@ -79,7 +79,7 @@ class LibraryProcess:
 
 
 def library(name: Name) -> LibraryProcess:
-    """The ``LibraryProcess`` of this Python process; a forked process gets its own."""
+    """The ``LibraryProcess`` of a library in this Python process; a forked process gets its own."""
     return _library_of(name, os.getpid())
 
 

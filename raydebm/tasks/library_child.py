@@ -1,18 +1,19 @@
-"""Process that compares formulas with sympy, or asks reasoning-gym. A script: it imports nothing of the package.
+"""Helper script that runs math-verify or reasoning-gym. It does not import the package.
 
-JSON lines, after an initial ``{"version": text}`` or ``{"error": text}``; every request has its limit ``cpu_s``:
+Arguments: the library, and its limit of memory in bytes. The script writes ``{"version": text}`` or ``{"error": text}``
+and then replies to JSON lines. Every request has ``cpu_s``, its limit of CPU time in seconds:
 
-- math-verify: ``{"gold": latex, "answer": latex}``, answered by ``{"equal": bool}``;
-- reasoning-gym: ``{"entries": data set, "config": {...}}``, answered by ``{"category": text, "entries": [[question,
-  answer], ...]}``; and ``{"score": data set, "config": {...}, "index": number, "question": text, "answer": text}``,
-  answered by ``{"score": number}``;
-- ``{"error": text}``.
+- math-verify: ``{"gold": latex, "answer": latex}``; reply ``{"equal": bool}``;
+- reasoning-gym: ``{"entries": data set, "config": {...}}``; reply ``{"category": text, "entries": [[question, answer],
+  ...]}``; and ``{"score": data set, "config": {...}, "index": number, "question": text, "answer": text}``; reply
+  ``{"score": number}``;
+- the reply to a request that failed: ``{"error": text}``.
 
-Arguments: the library, and bytes of memory. The kernel kills the process if a request uses more CPU time: sympy holds
-the interpreter's lock for long stretches, so Python code could not.
+The kernel kills the process if a request uses more CPU time. Python code could not do so reliably, because sympy may
+hold the interpreter's lock for a long time.
 
-Some verifiers of reasoning-gym evaluate an answer as Python (``eval``, and ``parse_expr`` of sympy, which does it too).
-Answers are untrusted, so here they are read as literals or as plain formulas.
+Some verifiers of reasoning-gym evaluate answers as Python code, by ``eval`` or sympy's ``parse_expr``. Answers are
+untrusted, so they are read here as literals or as plain formulas.
 """
 
 import ast
@@ -34,10 +35,10 @@ EVALUATING = (
     "reasoning_gym.algorithmic.string_insertion",
     "reasoning_gym.games.n_queens",
 )
-"""Modules whose verifiers only use ``eval`` to read an answer."""
+"""Modules whose verifiers use ``eval`` only to read answers."""
 
 PARSING = ("reasoning_gym.games.countdown", "reasoning_gym.games.puzzle24")
-"""Modules that import ``parse_expr`` by name; others call ``sympy.parse_expr``. Both read answers with it."""
+"""Modules that import ``parse_expr`` by name to read answers. Others call ``sympy.parse_expr``."""
 
 FUNCTIONS = frozenset(
     (
@@ -66,7 +67,7 @@ def _check_formula(text: str) -> None:
 
 
 def _load_library() -> Any:
-    """reasoning-gym, with harmless readers in place of those that evaluate answers."""
+    """Import reasoning-gym, and replace the functions that evaluate answers by safe ones."""
     library = importlib.import_module("reasoning_gym")
     for name in EVALUATING:
         vars(importlib.import_module(name))["eval"] = ast.literal_eval
@@ -83,7 +84,7 @@ def _load_library() -> Any:
 
 
 class ReasoningGymLibrary:
-    """The data sets of reasoning-gym, each made once."""
+    """Data sets of reasoning-gym, each created once."""
 
     def __init__(self) -> None:
         self._library = _load_library()
@@ -91,13 +92,13 @@ class ReasoningGymLibrary:
         self._last: tuple[Any, dict[str, Any]] | None = None
 
     def reply(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Questions of a data set, or a verifier's score."""
+        """Questions of a data set, or a verifier's score of an answer."""
         try:
             if "entries" in request:
                 return self.entries(request["entries"], request["config"])
             names = ("score", "config", "index", "question", "answer")
             return self.score(*(request[name] for name in names))
-        except Exception as error:  # noqa: BLE001 - whatever a data set raises is its answer to this request
+        except Exception as error:  # noqa: BLE001 - any error of a data set is the reply to this request
             return {"error": f"{type(error).__name__}: {error}"[:500]}
 
     def entries(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -125,15 +126,15 @@ class ReasoningGymLibrary:
 
 
 class MathVerifyLibrary:
-    """The comparison of formulas."""
+    """Comparison of formulas."""
 
     def __init__(self) -> None:
-        self._library = importlib.import_module("math_verify")  # takes seconds, so it is done before the clock runs
+        self._library = importlib.import_module("math_verify")  # takes seconds, which do not count as a request's
 
     def reply(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Whether the answer is equivalent to gold. Not symmetric: "5" matches "x = 5" as gold."""
+        """Compare an answer with gold. Not symmetric: the answer "5" matches the gold "x = 5"."""
         library, rules = self._library, [self._library.LatexExtractionConfig()]
-        # The library's time limits use SIGALRM and need Python's cooperation; the kernel's does not.
+        # The library's own time limits use SIGALRM, which needs Python; the kernel's limit does not.
         try:
             parsed = [library.parse(f"${request[name]}$", rules, parsing_timeout=None) for name in ("gold", "answer")]
             is_equal = library.verify(*_with_one_i(parsed), allow_set_relation_comp=True, timeout_seconds=None)
@@ -143,10 +144,10 @@ class MathVerifyLibrary:
 
 
 def _with_one_i(parsed: list[list[Any]]) -> list[list[Any]]:
-    """The forms with i as a number; in comparisons such as i < 5, as a real unknown.
+    """Replace i by the imaginary unit; in comparisons such as i < 5, by a real unknown.
 
-    The library reads i as an unknown, which is real or not depending on the surrounding text, so that 2(1 + i) and
-    2 + 2i would not share their unknowns.
+    The library reads i as an unknown, which is real or not depending on the text around it, so that the unknowns of
+    2(1 + i) and 2 + 2i would differ.
     """
     sympy = importlib.import_module("sympy")
     for meaning in (sympy.I, sympy.Symbol("i", real=True)):
@@ -171,7 +172,7 @@ _LIBRARIES: dict[str, Callable[[], Any]] = {"math-verify": MathVerifyLibrary, "r
 def main(name: str, max_bytes: int) -> None:
     """Answer requests on standard input until it is closed."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # output of a library must not mix with the replies
+    os.dup2(2, 1)  # a library's output must not mix with the replies
 
     def say(reply: dict[str, Any]) -> None:
         replies.write(json.dumps(reply) + "\n")
@@ -179,7 +180,7 @@ def main(name: str, max_bytes: int) -> None:
 
     resource.setrlimit(resource.RLIMIT_AS, (max_bytes, max_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end closes standard input
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the parent, which closes standard input
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")

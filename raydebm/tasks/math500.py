@@ -1,6 +1,6 @@
 r"""MATH-500: competition problems with one answer in ``\boxed{}`` (paper section 4.1; a target of transfer only).
 
-The paper has no constraint here. Answers are compared as mathematics, not as text.
+The paper has no constraint for this task. Answers are compared as mathematics, not as text.
 """
 
 import logging
@@ -48,14 +48,14 @@ class Math500(ReferenceTask):
     def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
         r"""Problems with gold.
 
-        The source is None for the published data sets (``"test"``: MATH-500, ``"train"``: the training problems of
-        MATH); ``"hub:<name>"`` for another one with that split; or a file with the fields question or problem; gold,
-        answer, or solution (of which the last ``\boxed{}`` counts); and optionally level, subject or type, and
-        problem_id; or a folder with ``problems_math500.jsonl.gz`` or ``problems_math_train.jsonl.gz``, or files named
-        after the split.
+        Sources: None for the published data sets (MATH-500 for ``"test"``, the training problems of MATH for
+        ``"train"``); ``"hub:<name>"`` for another one with that split; a data file with the fields question or problem;
+        gold, answer or solution (in which the last ``\boxed{}`` counts); and optionally level, subject or type, and
+        problem_id or unique_id; a folder with ``problems_math500.jsonl.gz`` or ``problems_math_train.jsonl.gz``, or
+        with files named after the split.
 
-        Rows with an empty reference answer are skipped (4 of the 7,474 recorded training problems), and, with a
-        warning, those whose solution has no box.
+        Rows with an empty reference answer and no solution (4 of the 7,474 recorded training problems) are skipped.
+        Rows with a solution without a box are skipped with a warning.
         """
         return filter(None, (self._pair(row, where) for where, row in _rows(split, source)))
 
@@ -69,14 +69,14 @@ class Math500(ReferenceTask):
         return f"\\boxed{{{answer}}}"
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
-        """Key by text alone: answers with equal keys are equivalent, and those with different keys may be, too."""
+        """Normal form of the answer. Answers with equal keys are equivalent; those with different keys may be, too."""
         return normal_form(answer)
 
     def is_right(self, reference: str, answer: str) -> bool:
         return is_equivalent(reference, answer)
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
-        """Correct if the answer is equivalent to gold; unlabeled if that cannot be decided in time."""
+        """Correct if the answer is equivalent to gold; unlabeled if this cannot be decided within the limits."""
         try:
             return super().judge(problem, gold, text)
         except LibraryError as error:
@@ -109,7 +109,7 @@ def problem_of(question: str, *, level: str = "", subject: str = "", source_id: 
 
 
 def _reference(row: Row, where: str) -> str | None:
-    """The reference answer; None for a row to pass over: an empty field and no solution, or one without a box."""
+    """The reference answer; None for a row to skip: an empty answer without a solution, or a solution without a box."""
     for name in ("gold", "answer"):
         if row.get(name) not in (None, ""):
             return str(row[name])
@@ -117,7 +117,7 @@ def _reference(row: Row, where: str) -> str | None:
         return None
     reference = boxed(str(required_field(row, "solution", where)))
     if reference is None:
-        _LOG.warning("%s: row passed over, its solution has no \\boxed{} to take the answer from", where)
+        _LOG.warning("%s: row skipped, because its solution has no \\boxed{} with the answer", where)
     return reference
 
 

@@ -1,7 +1,7 @@
 """MuSR: a long story, a question about it, and numbered choices (paper section 4.1).
 
-Three subsets: murder mysteries (250 problems), object placements (256), team allocation (250); 605 of the 756 problems
-are for training and 151 for testing. The paper has no constraint here.
+Three subsets: murder mysteries (250 problems), object placements (256), team allocation (250). Of the 756 problems, 605
+are for training and 151 for testing. The paper has no constraint for this task.
 """
 
 import re
@@ -32,7 +32,7 @@ from raydebm.tasks.sources import (
 TASK = "musr"
 HUB_DATASET = "TAUR-Lab/MuSR"
 SUBSETS = ("murder_mysteries", "object_placements", "team_allocation")
-"""The hub's splits, and the names of the files in the repository of the data set."""
+"""Splits on the hub, and names of the files in the data set's repository."""
 
 NUM_PROBLEMS, NUM_TEST = 756, 151
 _SPLIT_SEED = 0
@@ -43,8 +43,7 @@ _SUBSET_OF_QUESTION = {
     "which location is the most likely place": "object placements",
     "how would you uniquely allocate": "team allocation",
 }
-"""Typical wording of each subset's questions."""
-
+"""Subset by words in its questions."""
 
 _CHOICE_LINE = re.compile(r"\s*\(?(\d{1,2}|[A-Z])(?:[.):]|\s-)\s+(\S.*)")
 _CONCLUSION = re.compile(
@@ -71,12 +70,13 @@ class Musr(ReferenceTask):
     def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
         """Problems with gold.
 
-        The source is None or ``"hub:TAUR-Lab/MuSR"`` for the published data set; or a file with the fields narrative
-        (or context), question, choices and answer_index; or a folder of such files, which are read as one set.
+        Sources: None or ``"hub:TAUR-Lab/MuSR"`` for the published data set; ``"hub:<name>"`` for another one; a data
+        file with the fields narrative (or context), question, choices and answer_index; a folder of such files, which
+        are read as one set unless one is named after the split.
 
-        The published data has no train and test parts, so a source is divided here deterministically: by story, so that
-        no story is on both sides, with a fifth of the problems (151 of 756) for testing. A file named after the split,
-        such as ``train.jsonl``, is not divided.
+        The published data has no train and test parts, so a source is divided by story (``choose_tests``): no story is
+        in both parts, and a fifth of the problems (151 of 756) are for testing. A file named after the split, such as
+        ``train.jsonl``, is not divided.
         """
         rows, is_split_already = _rows(split, source)
         pairs = list(distinct(_problem_and_gold(self, row, where) for where, row in rows))
@@ -86,7 +86,7 @@ class Musr(ReferenceTask):
         return iter(pairs)
 
     def problem_from_text(self, text: str) -> Problem:
-        """Parse a story with its question and choices; the choices are the numbered lines at the end, at least two."""
+        """Parse a story with its question and choices: at least two numbered or lettered lines at the end."""
         prompt = text.strip()
         choices = _choices_at_end(prompt)
         if len(choices) < 2:
@@ -96,11 +96,9 @@ class Musr(ReferenceTask):
         return _problem(prompt, choices)
 
     def parse(self, problem: Problem, text: str) -> str | None:
-        """Number of the selected choice; None if the completion selects none, or two.
+        """Number of the selected choice, by the marks of ``Choices.find``; None if none or several are selected.
 
-        These are looked for in this order, each from the end of the text: ``#### 2`` with nothing after it;
-        ``{"answer": ...}`` and boxes; "the answer is ..." or a last line that begins with ``####``; the last line. A
-        choice is named by its number, its letter or its text. A last line in free words must name a single choice, or
+        A choice is named by its number, letter or text. A last line in free words must name a single choice, or
         conclude with one.
         """
         texts = problem.data["choices"]
@@ -109,8 +107,8 @@ class Musr(ReferenceTask):
         choices = Choices(labels, dict(zip(texts, numbers, strict=True)))
 
         def concluded(line: str) -> str | None:
-            """The only choice after the last "the most likely murderer is", "it was", "she would look in"; without such
-            a phrase the only one that the line names."""
+            """The only choice after the last "the most likely murderer is", "it was" or "she would look in"; without
+            such a phrase, the only choice in the line."""
             *before, said = _CONCLUSION.split(line)
             return single(choices.named_in(_RULED_OUT.sub("", said) if before else line))
 
@@ -118,18 +116,18 @@ class Musr(ReferenceTask):
 
 
 def problem_of(narrative: str, question: str, choices: Sequence[str], *, source_id: str | None = None) -> Problem:
-    """Problem of a story, a question and its choices, at least two and all different; its id depends on these texts
-    alone."""
+    """Problem of a story, a question and its choices, at least two and all different. Its id depends only on these
+    texts."""
     numbered = "\n".join(f"{number}. {choice}" for number, choice in enumerate(choices, start=1))
     return _problem(f"{narrative.strip()}\n\n{question.strip()}\n\n{numbered}", choices, source_id=source_id)
 
 
 def choose_tests(problems: Iterable[Problem]) -> set[str]:
-    """Ids of the test problems, independent of the order.
+    """Ids of the test problems; they do not depend on the order of the problems.
 
-    Stories are ranked by a seeded hash and taken while they fit. Problems share a story if their texts begin with the
-    same paragraph: up to four questions are about one object placement, and murder mysteries come in pairs that differ
-    in the murderer. Single-question stories fill the rest, so that 756 problems give exactly 151.
+    Stories are ranked by a seeded hash, and each is taken if all its problems fit. Problems share a story if their
+    texts begin with the same line: an object placement has up to four questions, and murder mysteries are in pairs that
+    differ in the murderer. Stories with one question fill the rest, so exactly 151 of 756 problems are for testing.
     """
     stories: dict[str, list[str]] = {}
     for problem in problems:
@@ -149,7 +147,7 @@ def _problem(prompt: str, choices: Sequence[str], *, source_id: str | None = Non
 
 
 def _choices_at_end(prompt: str) -> list[str]:
-    """Texts of the last lines if these are numbered 1, 2, ... or lettered A, B, ...; else none."""
+    """Texts of the last lines if they are numbered 1, 2, ... or lettered A, B, ...; else empty."""
     labels: list[str] = []
     choices: list[str] = []
     for line in reversed(prompt.split("\n")):
@@ -163,11 +161,8 @@ def _choices_at_end(prompt: str) -> list[str]:
     return choices if is_list else []
 
 
-# Rows
-
-
 def _rows(split: str, source: str | None) -> tuple[Iterator[Located], bool]:
-    """The rows, and True if they belong to the split alone."""
+    """The rows, and True if all of them belong to the split."""
     dataset = hub_name(source, HUB_DATASET)
     if dataset is not None:
         parts = (hub_rows(dataset, split=subset) for subset in SUBSETS)

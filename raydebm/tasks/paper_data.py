@@ -1,8 +1,8 @@
 """The paper's problems under one name (``task.data: paper`` in a recipe).
 
-If the problems are determined by published data alone, a digest of their ids is known here, and a source with other
-problems is refused. Otherwise, because the paper does not name ids, a rule chooses the problems when the data is
-loaded. docs/paper.md has a row for each.
+Some tasks have a digest of the ids of these problems, and a source with other problems is refused. The problems of the
+others are chosen by a rule when the data is loaded, because the paper does not publish ids; a different number of them
+is only logged. docs/paper.md has a row for each task.
 """
 
 import logging
@@ -29,11 +29,11 @@ class PaperData:
     source: str | None = None
     """Source for ``Task.load``. Default: the task's own."""
     whole: str | None = None
-    """Split of the source from which the training and test problems are chosen. Default: the split of the same name."""
+    """Split of the source that contains the training and the test problems. Default: the source has both splits."""
     choose: Callable[[Iterable[Pair], str], list[Pair]] = lambda pairs, split: list(pairs)
-    """Function that chooses a split's problems from those of the source. Default: all."""
+    """Function that chooses a split's problems from those of the source. Default: all of them."""
     digests: Mapping[str, str] = field(default_factory=dict)
-    """Content id of the sorted problem ids, by split, if published data alone determines them."""
+    """Content id of the sorted problem ids, by split. Default: any problems are accepted."""
 
 
 PAPER: dict[str, PaperData] = {
@@ -51,15 +51,15 @@ PAPER: dict[str, PaperData] = {
     "knights_knaves": PaperData(counts={"train": 6200, "test": 700}, source="hub:K-and-K/knights-and-knaves"),
     "math500": PaperData(counts={"test": 500}, digests={"test": "153a46f5ef8c1b46e9b8"}),
 }
-"""By task. MATH-500 is a target of transfer only: its training problems are not the paper's, but those of MATH."""
+"""Problems by task. MATH-500 is only a target of transfer, so the paper has no training problems of it."""
 
 
 def load_paper_problems(task: Task, split: str, *, source: str | None = None, seed: int = 0) -> list[Pair]:
-    """The paper's problems of a split, in the order of their source (as in ``Task.load``; by default the published data
-    set). A split that the paper does not use is loaded by the task.
+    """The paper's problems of a split. They are in the order of the source, by default the published data set, unless
+    a rule chooses them. A split that the paper does not use is loaded as by ``Task.load``.
 
     Raises:
-        TaskDataError: the task is not in the paper, or the source does not have exactly its problems.
+        TaskDataError: the task is not in the paper, or the problems of the source do not have the known digest.
     """
     data = PAPER.get(task.name)
     if data is None:
@@ -74,11 +74,11 @@ def load_paper_problems(task: Task, split: str, *, source: str | None = None, se
         if content_id(sorted(problem.problem_id for problem, _ in chosen)) != data.digests[split]:
             raise TaskDataError(
                 f"{task.name} {split}: the source's {len(chosen)} problems are not the paper's {data.counts[split]}; "
-                "give a whole copy of the published data, with its texts as they are, or leave out `task.data`"
+                "use a complete and unchanged copy of the published data, or leave out `task.data`"
             )
     elif len(chosen) != data.counts[split]:
         logger.warning(
-            "%s %s: %d problems were found, and the paper has %d; the published data may have changed",
+            "%s %s: found %d problems, but the paper has %d; the published data may have changed",
             task.name, split, len(chosen), data.counts[split],
         )  # fmt: skip
     return chosen

@@ -1,11 +1,11 @@
-"""Read the rows of a benchmark: a data set of the hub, a local file, or a folder of files.
+"""Read the rows of a benchmark from a data set of the hub, a local file, or a folder of files.
 
 In:   a recipe's ``source``.
 Out:  (where, row) pairs: "where" is the file and line, for error messages; a row has a benchmark's fields.
 Independent of: the meaning of the fields.
 
-Files: ``.jsonl`` (one object per line), ``.json`` (a list of objects, or one object), both optionally with ``.gz``;
-``.csv``; ``.parquet``.
+Files: ``.jsonl`` (one object per line), ``.json`` (a list of objects, one object, or one object per line) and ``.csv``,
+each optionally with ``.gz``; ``.parquet``.
 """
 
 import ast
@@ -31,7 +31,7 @@ Located = tuple[str, Row]
 """(location of the row, row)."""
 
 JSON_LINES = ("problems_{split}.jsonl.gz", "problems_{split}.jsonl", "{split}.jsonl.gz", "{split}.jsonl")
-"""Usual names of a split's file, by preference."""
+"""Usual names of a split's file, in order of preference."""
 
 _lookups: ContextVar[dict[Path, set[str]] | None] = ContextVar("lookups", default=None)
 _HUB = "hub:"
@@ -41,7 +41,7 @@ _SUFFIXES = (".jsonl", ".json", ".csv", ".parquet")
 
 @contextmanager
 def recorded_lookups() -> Iterator[dict[Path, set[str]]]:
-    """Collect, by folder, the names and patterns (of ``Path.glob``) that tasks look for inside the block."""
+    """Collect the names and patterns (of ``Path.glob``) of files that tasks look for inside the block, by folder."""
     found: dict[Path, set[str]] = {}
     token = _lookups.set(found)
     try:
@@ -51,8 +51,8 @@ def recorded_lookups() -> Iterator[dict[Path, set[str]]]:
 
 
 def record_lookup(folder: Path, names: Iterable[str]) -> None:
-    """Record the files of a folder, by name or pattern of ``Path.glob``, that a task reads if they exist: others do
-    not affect its problems."""
+    """Record the files of a folder that a task reads if they exist, by name or pattern of ``Path.glob``. Other files
+    do not affect its problems."""
     found = _lookups.get()
     if found is not None:
         found.setdefault(folder, set()).update(names)
@@ -65,7 +65,7 @@ def check_split(split: str, known: Sequence[str], *, task: str) -> None:
 
 
 def hub_name(source: str | None, default: str) -> str | None:
-    """Hub data set of a source: the default for None and ``"hub:"``, None for a path."""
+    """Hub data set of a source: the default for None and ``"hub:"``; None for a path."""
     if source is None:
         return default
     return source.removeprefix(_HUB) or default if source.startswith(_HUB) else None
@@ -78,23 +78,23 @@ def hub_rows(
     split: str | None = None,
     otherwise: str = "give a local .jsonl file as the source",
 ) -> Iterator[Located]:
-    """Rows of a hub data set, by default of all splits, one after the other.
+    """Rows of a split of a hub data set, by default of all its splits in turn.
 
     Raises:
-        TaskDataError: the data cannot be loaded, or has no such configuration or split; the message ends with
-            ``otherwise``.
+        TaskDataError: the data cannot be loaded, or has no such configuration or split; the message ends with the
+            remedy ``otherwise``.
     """
     name = " ".join(filter(None, (dataset, configuration)))
     try:
         splits, revision = hub_splits(dataset, configuration)
         wanted = [part for part in splits if split in (None, part)]
         files = {part: download(dataset, splits[part], revision) for part in wanted}
-    except Exception as error:  # the hub's client raises many kinds, and all mean the same here
+    except Exception as error:  # the hub's client raises many kinds, with the same remedy
         raise TaskDataError(f"cannot load {name}: {error}. Check the network, or {otherwise}") from error
     if not files:
-        there = f"but {', '.join(splits)}" if splits else f"and no file of rows ({', '.join(SUFFIXES)})"
+        there = ", ".join(splits) or f"no file of rows ({', '.join(SUFFIXES)})"
         which = "" if split is None else f" {split!r}"
-        raise TaskDataError(f"{name} has no split{which} on the hub, {there}; {otherwise}")
+        raise TaskDataError(f"{name} has no split{which} on the hub; it has {there}; {otherwise}")
     return chain.from_iterable(_of_split(f"{name} {part}", paths) for part, paths in files.items())
 
 
@@ -105,13 +105,13 @@ def _of_split(name: str, files: Sequence[Path]) -> Iterator[Located]:
 
 def local_file(source: str, split: str, *, otherwise: str, names: Iterable[str] = JSON_LINES) -> Path:
     """The file itself, or the split's file in a folder. Other files of the folder are assumed not to affect the
-    problems, unless the task names them through ``record_lookup``.
+    problems, unless the task records them with ``record_lookup``.
 
     Args:
-        source: a file or a folder, also an ``embedded:`` one.
+        source: path of a file or a folder, or an ``embedded:`` one.
         split: the task's name of the split.
-        otherwise: other possible sources, for the end of an error message.
-        names: file names to look for in a folder, by preference, with ``{split}`` for the split.
+        otherwise: possible sources, for the end of an error message.
+        names: names of files to look for in a folder, in order of preference, with ``{split}`` for the split.
 
     Raises:
         TaskDataError: there is no such path, or the folder has none of the names.
@@ -133,7 +133,7 @@ def file_rows(file: Path) -> Iterator[Located]:
     """Rows of a local file, in the format of its extension.
 
     Raises:
-        TaskDataError: the file is missing, unreadable, or of an unknown format; the message names file and line.
+        TaskDataError: the file is missing, unreadable, or of an unknown format; the message names the file.
     """
     kind = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
     if kind not in _SUFFIXES or (file.suffix == ".gz" and kind == ".parquet"):
@@ -148,7 +148,7 @@ def file_rows(file: Path) -> Iterator[Located]:
                 raise TaskDataError(f"{file.name} row {number}: must be an object, got {type(row).__name__}")
             yield f"{file.name} row {number}", row
     except (OSError, EOFError, ValueError, RecursionError, zlib.error, csv.Error) as error:
-        # ValueError: not JSON, text or Parquet; RecursionError: JSON of thousands of levels.
+        # ValueError: it is not JSON, text or Parquet. RecursionError: it is JSON of thousands of levels.
         raise TaskDataError(f"file {str(file)!r} cannot be read as {kind[1:]}: {error}") from error
 
 
@@ -160,14 +160,14 @@ def split_rows(
     configuration: str | None = None,
     names: Iterable[str] = JSON_LINES,
 ) -> Iterator[Located]:
-    """Rows of a split, if the hub uses the task's own names of splits (the common case).
+    """Rows of a split, if the hub's splits have the same names as the task's.
 
     Args:
         split: the task's name of the split, already checked.
-        source: None or ``"hub:"`` for ``dataset``, ``"hub:<name>"`` for another one, or a file or folder.
+        source: a file or folder, or ``"hub:<name>"``. Default, and for ``"hub:"``: ``dataset``.
         dataset: the task's data set on the hub.
-        configuration: configuration of the hub data set.
-        names: see ``local_file``.
+        configuration: configuration of the hub data set. Default: its default one.
+        names: names of files as in ``local_file``.
     """
     on_hub = hub_name(source, dataset)
     if on_hub is None:
@@ -177,7 +177,7 @@ def split_rows(
 
 
 def distinct(pairs: Iterable[tuple[Problem, Gold]]) -> Iterator[tuple[Problem, Gold]]:
-    """Skip repeated problems: ids depend on the text, so equal texts are the same problem."""
+    """Skip repeated problems. Ids depend on the text, so equal texts are the same problem."""
     seen: set[str] = set()
     for problem, gold in pairs:
         if problem.problem_id not in seen:
@@ -186,7 +186,7 @@ def distinct(pairs: Iterable[tuple[Problem, Gold]]) -> Iterator[tuple[Problem, G
 
 
 def written_value(value: Any) -> Any:
-    """The list or object that a text writes in JSON or Python, as the hub and CSV files store them; other values are
+    """Read a list or object from a text in JSON or Python syntax, as in CSV files and on the hub; return other values
     unchanged."""
     if isinstance(value, str) and value[:1] in ("[", "{", "("):
         for read in (json.loads, ast.literal_eval):
@@ -196,7 +196,7 @@ def written_value(value: Any) -> Any:
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that is the whole text, or None."""
+    """The JSON object that is the whole text, else None."""
     try:
         parsed = json.loads(text)
     except (ValueError, RecursionError):
@@ -226,7 +226,7 @@ def _csv_rows(file: Path) -> Iterator[Row]:
 
 
 def _parquet_rows(file: Path) -> Iterator[Row]:
-    """Rows of a Parquet file, read in batches: a whole benchmark of programs would fill the memory."""
+    """Rows of a Parquet file, read in batches, because a whole benchmark of programs would fill the memory."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file) as table:

@@ -125,7 +125,7 @@ def test_the_data_files_lie_beside_the_task_file(tmp_path):
     task = shop(folder=str(tmp_path), data={"train": "my_rows.jsonl", "fields": ["codes"]})
 
     assert len(list(task.load("train"))) == 2
-    with pytest.raises(TaskDataError, match=r"names no data for test; set data\.test"):
+    with pytest.raises(TaskDataError, match=r"has no data for test; set data\.test"):
         task.load("test")
 
 
@@ -436,7 +436,7 @@ def test_any_answer_can_be_checked_and_counted(answer):
         ({"output": {"choices_field": "options"}}, "output: choices_field goes with format choice"),
         ({"output": {"format": "json", "schema": {"type": "objekt"}}}, "output.schema: type"),
         ({"constraints": [{"name": "a", "rule": "compare", "value": "answer"}]}, "constraints.0: give at least one of"),
-        ({"constraints": [{"name": "a", "rule": "holds", "that": "answer.x"}] * 2}, "'a' comes twice"),
+        ({"constraints": [{"name": "a", "rule": "holds", "that": "answer.x"}] * 2}, "'a' occurs twice"),
         ({"constraints": [{"name": "a", "rule": "holds", "that": "problem.pad == `1`"}]}, "add it to data.fields"),
         ({"feedback": "Try again."}, "feedback must contain {rules}"),
         ({"vote": "answr.x"}, "vote: expression 'answr.x' starts at 'answr'"),

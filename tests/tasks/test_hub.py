@@ -115,7 +115,7 @@ def test_a_data_set_that_is_not_there_says_what_else_to_do(hub):
 
 
 def test_a_split_that_is_not_there_is_named_with_those_that_are(carded):
-    with pytest.raises(TaskDataError, match="a/b main has no split 'dev' on the hub, but train, test; use a file"):
+    with pytest.raises(TaskDataError, match="a/b main has no split 'dev' on the hub; it has train, test; use a file"):
         hub_rows("a/b", "main", split="dev", otherwise="use a file")
 
 

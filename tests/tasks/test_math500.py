@@ -56,7 +56,7 @@ def test_a_solution_without_a_box_is_passed_over_with_a_warning(task, tmp_path, 
     unmarked = {"problem": "Why?", "solution": "It is 1."}
 
     assert [problem.prompt for problem, _ in load(task, tmp_path, unmarked, ROW)] == ["What is $1/2$?"]
-    assert "any.jsonl:1: row passed over" in caplog.text
+    assert "any.jsonl:1: row skipped" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_whole_copy_of_the_published_data_has_them_all(shared_data, task, fold
 
 def test_a_source_with_other_problems_is_refused(tmp_path):
     file = write(tmp_path / "test.jsonl", {"question": "How many?", "answer": "#### 3"})
-    with pytest.raises(TaskDataError, match=r"gsm8k test: the source's 1 problems are not the paper's 1319; give"):
+    with pytest.raises(TaskDataError, match=r"gsm8k test: the source's 1 problems are not the paper's 1319; use"):
         load_paper_problems(get_task("gsm8k"), "test", source=file)
 
 
@@ -102,4 +102,4 @@ def test_another_number_of_problems_than_the_papers_is_told(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         pairs = load_paper_problems(get_task("knights_knaves"), "test", source=file)
     assert len(pairs) == 1
-    assert "knights_knaves test: 1 problems were found, and the paper has 700" in caplog.text
+    assert "knights_knaves test: found 1 problems, but the paper has 700" in caplog.text

@@ -1,7 +1,7 @@
-"""Constraints: gold-free checks of one answer, built in or user-defined, with one declaration for both.
+"""Constraints: gold-free checks of an answer, with the same declaration for built-in and users' ones.
 
 A constraint has a name, a weight, a check and a message (paper section 3.4). ``E_constraint = sum_j w_j C_j``: a check
-yields one finding per violation, and ``C_j`` is the sum of their penalties; a satisfied constraint has no findings.
+yields one finding per violation, and ``C_j`` is the sum of their penalties. A satisfied constraint has no findings.
 """
 
 import math
@@ -18,16 +18,16 @@ class Finding:
     """One violation of a constraint."""
 
     penalty: float
-    """Part of C_j, above 0; grows with the violation."""
+    """Part of C_j, above 0, higher for a worse violation."""
     values: Mapping[str, Any] = field(default_factory=dict)
-    """Values of the message template, such as ``{"day": 2, "field": "dinner"}``. ``path`` names the field of the
-    answer that the finding is about."""
+    """Values for the message template, such as ``{"day": 2, "field": "dinner"}``. ``path`` is the field of the answer
+    that the finding is about."""
     message: str | None = None
     """Message template of this finding. Default: the constraint's."""
 
 
 Check = Callable[[Problem, Any], Iterable[Finding]]
-"""A pure function of the problem and a parsed answer."""
+"""Pure function of a problem and a parsed answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +37,11 @@ class Constraint:
     name: str
     check: Check
     message: str = ""
-    """A sentence that a model can act on, with ``{name}`` for a finding's value; values are not templates."""
+    """Sentence that a model can act on, with ``{name}`` in place of a finding's value. Values are not templates."""
     weight: float = 1.0
     """w_j, finite and at least 0."""
     exactness: Callable[[Problem], str] | None = None
-    """Reason why the constraint proves nothing for a problem, such as ``"the puzzle has 2 solutions"``; empty if it is
+    """Reason why the constraint is not exact for a problem, such as ``"the puzzle has 2 solutions"``. Empty if it is
     exact: an answer that satisfies it is right, and one that violates it is wrong. Default: never exact."""
 
 
@@ -52,14 +52,13 @@ class Proof:
     holds: bool | None
     """True for proven right, False for proven wrong, None if no constraint is exact for this problem."""
     note: str = ""
-    """Reason why a usually exact constraint proves nothing for this problem."""
+    """Reasons why constraints that can be exact are not exact for this problem."""
 
 
 def proof_of(constraints: Sequence[Constraint], problem: Problem, violations: Sequence[Violation]) -> Proof:
     """Verdict on an answer by the constraints that are exact for its problem.
 
-    A violated exact constraint proves the answer wrong. It is proven right if at least one constraint is exact and
-    every exact one holds.
+    An answer is proven wrong if it violates an exact constraint, and right if exact ones exist and it satisfies all.
     """
     notes = {
         constraint.name: constraint.exactness(problem) for constraint in constraints if constraint.exactness is not None

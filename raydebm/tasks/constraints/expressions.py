@@ -1,12 +1,11 @@
 """JMESPath expressions on ``{"answer": ..., "problem": ...}``, sandboxed and bounded.
 
 In:   an expression such as ``sum(answer.items[].price)`` and a ``RuleInput``.
-Out:  a JSON value, or ``EvaluationError`` with the reason; never another exception, and always within a fixed number of
-      steps.
+Out:  a JSON value, or ``EvaluationError`` with the reason; not another exception, and within a fixed number of steps.
 
-JMESPath has its own syntax and parser: names in it never reach Python. In addition to the standard's functions there
-are ``add``, ``subtract``, ``multiply``, ``divide``, ``lower`` and ``words``; ``to_string`` is left out, because its
-cost is unbounded.
+JMESPath has its own syntax and parser, so names in an expression do not reach Python. In addition to the standard's
+functions there are ``add``, ``subtract``, ``multiply``, ``divide``, ``lower`` and ``words``. ``to_string`` is left out,
+because its cost is unbounded.
 """
 
 import math
@@ -23,9 +22,9 @@ from raydebm.identity import canonical_json
 ROOTS = ("answer", "problem")
 MAX_CHARS = 500
 MAX_STEPS = 300_000
-"""About half a second; enough for a list of 50,000 elements."""
+"""Maximum number of steps by default: about half a second, and enough for a list of 50,000 elements."""
 MAX_MULTI_SELECTS, MAX_MULTI_SELECT_ITEMS = 2, 8
-"""Each multiplies its input, so a chain of them would grow without bound."""
+"""Maximum number of multi-selects in an expression, and of their items. Each multiplies the size of its input."""
 
 _EVALUATION_ERRORS = (
     exceptions.JMESPathError, TypeError, ValueError, ArithmeticError, RecursionError, AttributeError, LookupError,
@@ -36,15 +35,15 @@ _FIRST_CHILD_AT_ROOT = frozenset(
 
 
 class EvaluationError(Exception):
-    """An expression has no value for this answer. The message is for the model that gave it."""
+    """An expression has no value for this answer. The message is feedback for the answer's author."""
 
 
 class _TooLongError(Exception):
-    """More steps than allowed."""
+    """An evaluation takes more steps than allowed."""
 
 
 class _Functions(functions.Functions):
-    """The standard's functions, with arithmetic and text functions."""
+    """The standard's functions, and functions for arithmetic and text."""
 
     @functions.signature({"types": ["number"]}, {"types": ["number"]})
     def _func_add(self, left: float, right: float) -> float:
@@ -76,7 +75,7 @@ _FUNCTIONS = _Functions()
 
 
 class _BoundedInterpreter(visitor.TreeInterpreter):
-    """Interpreter with a step limit; operations on a whole list or text count its length."""
+    """Interpreter with a limit on its steps. An operation on a whole list or text takes as many as its length."""
 
     def __init__(self, steps: int) -> None:
         super().__init__()
@@ -105,11 +104,11 @@ class _BoundedInterpreter(visitor.TreeInterpreter):
 
 @lru_cache(maxsize=1024)
 def parse_expression(text: str, *, at_root: bool = True) -> Mapping[str, Any]:
-    """Parse and check an expression, in JMESPath with ``_Functions``. Unless it is evaluated on one element of a list,
-    it starts at ``answer`` or ``problem``.
+    """Parse and check an expression. With ``at_root`` it must start at ``answer`` or ``problem``; otherwise it is
+    evaluated on one element of a list.
 
     Raises:
-        ConstraintError: the syntax is wrong, a function or the start is unknown, or the expression is too large.
+        ConstraintError: the syntax or the start is wrong, a function is unknown, or the expression is too large.
     """
     if len(text) > MAX_CHARS:
         raise ConstraintError(
@@ -129,17 +128,17 @@ def parse_expression(text: str, *, at_root: bool = True) -> Mapping[str, Any]:
 
 
 class RuleInput:
-    """Document that expressions are evaluated on, with a limit on their steps in all."""
+    """Document for expressions, with one limit on the steps of all their evaluations."""
 
     def __init__(self, value: Mapping[str, Any], *, steps: int = MAX_STEPS) -> None:
         self._value = value
         self._interpreter = _BoundedInterpreter(steps)
 
     def value_of(self, text: str) -> Any:
-        """Value of an expression on the whole document; None for a missing value.
+        """Value of an expression on the whole document; None if it is missing.
 
         Raises:
-            EvaluationError: a function argument of a wrong type, a division by zero, too many steps.
+            EvaluationError: an argument has a wrong type, a divisor is zero, or there are too many steps.
             ConstraintError: the expression is wrong (see ``parse_expression``).
         """
         return self._visit(text, parse_expression(text), self._value)
@@ -237,7 +236,7 @@ def _check_roots(text: str, tree: Mapping[str, Any]) -> None:
 
 
 def _root_nodes(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Nodes that are evaluated on the whole document, and not on a part of it."""
+    """Nodes that are evaluated on the whole document, not on a part of it."""
     yield node
     if node["type"] == "expref":
         return
@@ -248,10 +247,10 @@ def _root_nodes(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def key_of(value: Any) -> str:
-    """Key of a JSON value; equal values have equal keys. 1 equals 1.0; true is not a number.
+    """Key of a JSON value. Equal values have equal keys: 1 equals 1.0, but not true.
 
     Raises:
-        EvaluationError: not JSON (NaN), or nested too deeply.
+        EvaluationError: the value is not JSON (NaN), or is nested too deeply.
     """
     try:
         return canonical_json(_plain(value))
@@ -268,7 +267,7 @@ def number_of(value: Any) -> float:
     """The value as a finite float.
 
     Raises:
-        EvaluationError: infinite, NaN, or too large for a float.
+        EvaluationError: the value is infinite, NaN, or too large for a float.
     """
     try:
         number = float(value)
@@ -280,7 +279,7 @@ def number_of(value: Any) -> float:
 
 
 def kind_of(value: Any) -> str:
-    """Name of a value's type, for people and models."""
+    """Name of a value's type, for messages to people and models."""
     if value is None:
         return "nothing"
     names = {bool: "true or false", str: "text", list: "a list", dict: "an object", int: "a number", float: "a number"}

@@ -1,8 +1,8 @@
 """Regular expressions in linear time.
 
-RE2 matches by automaton: a pattern such as ``(a+)+$``, which takes a backtracking engine hours, takes one step per
-character. A time limit would bound the wait as well, but its outcome would depend on the machine's load, and equal
-answers must get equal penalties everywhere. Lookaround and backreferences are refused when the pattern is read.
+RE2 matches by automaton: a pattern such as ``(a+)+$``, on which a backtracking engine may spend hours, takes one step
+per character. The outcome of a time limit would depend on the machine's load, but equal answers must have equal
+penalties everywhere. Lookaround and backreferences are refused when the pattern is read.
 """
 
 from functools import lru_cache
@@ -21,7 +21,7 @@ def compile_pattern(text: str) -> Any:
     """Compiled pattern, with ``search`` and ``fullmatch``.
 
     Raises:
-        ConstraintError: not an RE2 pattern; the message has RE2's reason.
+        ConstraintError: it is too long or not an RE2 pattern; the message contains RE2's reason.
     """
     if len(text) > MAX_CHARS:
         raise ConstraintError(f"pattern {text[:60]!r}... has {len(text)} characters; at most {MAX_CHARS} are allowed")
@@ -33,7 +33,7 @@ def compile_pattern(text: str) -> Any:
         reason = error.args[0] if error.args else error
         words = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         raise ConstraintError(
-            f"pattern {text!r} is refused: {words} (RE2 syntax; lookaround and backreferences are not part of it)"
+            f"pattern {text!r} is refused: {words} (RE2 does not support lookaround and backreferences)"
         ) from error
 
 

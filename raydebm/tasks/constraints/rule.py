@@ -1,11 +1,11 @@
-"""Base of declarative rules: a name, a weight, a graded penalty, a message; and their conversion to constraints.
+"""Base classes of declarative rules, and the conversion of rules to constraints.
 
-Checking is total: for any answer, a rule gives findings with finite penalties above 0, or none; a failed evaluation is
-a violation with its reason.
+Checks are total: for any answer, a rule returns findings with finite penalties above 0, or none. If an expression
+cannot be evaluated, the reason is a violation.
 
-Penalties. Each rule has a severity: for bounds the excess divided by the limit, for lists the share of items that break
-the rule. ``graded`` (default) uses it, between a small floor and 1; ``fixed`` uses 1. With several values each counts
-1/n. C_j is never above 1.
+Penalties: a rule defines the severity of its faults, such as the excess divided by the limit for bounds. A fault costs
+its severity, between ``FLOOR`` and 1, if the rule's penalty is ``graded`` (default), and 1 if it is ``fixed``. With n
+values each counts 1/n. C_j is at most 1.
 """
 
 import math
@@ -23,15 +23,15 @@ from raydebm.tasks.constraints.expressions import EvaluationError, RuleInput, ki
 from raydebm.tasks.constraints.templates import check_template, fill, places_in
 
 FLOOR = 1e-6
-"""Smallest penalty of a violation, so that none rounds to 0."""
+"""Minimum penalty of a violation, so that none rounds to 0."""
 MAX_FINDINGS = 20
-"""Maximum number of findings per constraint; the last one sums up the rest."""
+"""Maximum number of findings per constraint; the last one is the sum of the rest."""
 MAX_COUNTED = 100_000
-"""Maximum number of findings that are made and counted, of which ``MAX_FINDINGS`` are listed."""
+"""Maximum number of findings that are counted; ``MAX_FINDINGS`` of them are listed."""
 
 
 def checked_by(check: Callable[[Any], Any]) -> AfterValidator:
-    """Validator of a field by a check that raises ConstraintError."""
+    """Validator of a field by a function that raises ConstraintError."""
 
     def validated(value: Any) -> Any:
         check(value)
@@ -41,30 +41,30 @@ def checked_by(check: Callable[[Any], Any]) -> AfterValidator:
 
 
 Expression = Annotated[str, checked_by(parse_expression)]
-"""JMESPath that starts at ``answer`` or ``problem``."""
+"""JMESPath expression that starts at ``answer`` or ``problem``."""
 
 
 class Strict(Documented):
-    """Base of the models of users' files: unknown keys are refused, and types are not converted."""
+    """Base class for users' files: unknown keys are refused, and types are not converted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One error of one value."""
+    """One fault of one value."""
 
     severity: float
     values: dict[str, Any] = field(default_factory=dict)
     message: str | None = None
-    """Message of this fault. Default: the rule's own."""
+    """Message about this fault. Default: the rule's own."""
 
 
 class Rule(Strict):
     """Fields of all rules."""
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path", "value"})
-    """Names that a message may use."""
+    """Placeholders that a message may use."""
     MESSAGE: ClassVar[str] = "{path} breaks the rule"
 
     name: str = Field(pattern=r"^[A-Za-z][\w -]{0,60}$")
@@ -73,7 +73,7 @@ class Rule(Strict):
     penalty: Literal["graded", "fixed"] = "graded"
     """Cost of a violation before the weight: by its severity, or 1."""
     message: str | None = Field(None, min_length=1, max_length=500)
-    """A sentence that a model can act on. Default: the rule's own."""
+    """Sentence that a model can act on. Default: the rule's own."""
 
     @model_validator(mode="after")
     def _places_exist(self) -> "Rule":
@@ -82,29 +82,29 @@ class Rule(Strict):
         return self
 
     def expressions(self) -> Iterator[str]:
-        """Expressions on the whole document."""
+        """Expressions of the rule on the whole document."""
         raise NotImplementedError
 
     def findings(self, document: RuleInput) -> Iterator[Finding]:
-        """Violations of the rule; EvaluationError if an expression cannot be evaluated."""
+        """Violations of the rule. Raises EvaluationError if an expression cannot be evaluated."""
         raise NotImplementedError
 
     def finding(self, fault: Fault, share: float, **values: Any) -> Finding:
-        """Finding for a fault of one value. ``share`` is 1 divided by the number of values."""
+        """Finding for a fault, with at most ``share`` as its penalty, usually 1 divided by the number of values."""
         cost = 1.0 if self.penalty == "fixed" else min(1.0, max(FLOOR, fault.severity))
         return Finding(penalty=max(FLOOR, cost * share), values=values | fault.values, message=fault.message)
 
     def missing(self, path: str, share: float) -> Finding:
-        """Finding for a missing value, with the penalty of the worst value."""
+        """Finding for a missing value, with the maximum penalty of a value."""
         return self.finding(Fault(math.inf, message="{path} is missing"), share, path=path)
 
 
 class ValuesRule(Rule):
     """A rule about one or several values.
 
-    Without ``each``, the values are the result of ``value``, or its items if it is a list. With ``each``, ``value`` is
-    evaluated on every item of that list, so that an item without the value is noticed (a projection such as
-    ``items[].price`` would drop it).
+    Without ``each``, the value is the result of ``value``; if that is a list, its items are the values. With ``each``,
+    ``value`` is evaluated on every item of that list, so that an item without the value is a violation; a projection
+    such as ``items[].price`` would drop it.
     """
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path", "value", "index", "count"})
@@ -119,16 +119,16 @@ class ValuesRule(Rule):
 
     @property
     def path(self) -> str:
-        """Name of all values together in messages."""
+        """Name of the values as a whole in messages."""
         return self.value if self.each is None else f"{self.each}[].{self.value}"
 
     def expressions(self) -> Iterator[str]:
         yield self.value if self.each is None else self.each
 
     def placed_values(self, document: RuleInput) -> list[tuple[str, Any]]:
-        """(name in messages, value to check) of each value, with None for a missing one.
+        """(name in messages, value) of each value, with None for a missing value.
 
-        Raises EvaluationError if ``each`` is not a list.
+        Raises EvaluationError if ``each`` is not a list or an expression cannot be evaluated.
         """
         if self.each is None:
             result = document.value_of(self.value)
@@ -155,22 +155,22 @@ class ValuesRule(Rule):
                 yield self.finding(fault, 1 / len(places), path=path, value=value, index=index, count=len(places))
 
     def checker(self, document: RuleInput) -> Callable[[Any], Iterable[Fault]]:
-        """Checker of single values, made once for all values of an answer."""
+        """Function that checks one value, created once for all values of an answer."""
         raise NotImplementedError
 
 
 def compile_rule(rule: Rule, *, view: Callable[[Any], Any] = lambda answer: answer) -> Constraint:
-    """Constraint of a validated rule; ``view`` gives the task's answer as JSON."""
+    """Constraint of a validated rule. ``view`` converts the task's answer to JSON."""
 
     def check(problem: Problem, answer: Any) -> list[Finding]:
         return _rule_findings(rule, RuleInput({"answer": view(answer), "problem": dict(problem.data)}))
 
-    # The sentence is built here from bounded templates; the constraint's own template only passes it on.
+    # ``_with_text`` builds the whole sentence from bounded templates.
     return Constraint(name=rule.name, check=check, message="{text}", weight=rule.weight)
 
 
 def _rule_findings(rule: Rule, document: RuleInput) -> list[Finding]:
-    """Findings of a rule; the value ``text`` is the whole sentence. Never raises for a JSON document."""
+    """Findings of a rule, with the whole sentence as the value ``text``. Does not raise for a JSON document."""
     try:
         findings = [_with_text(rule, finding) for finding in islice(rule.findings(document), MAX_COUNTED)]
     except (EvaluationError, RecursionError) as error:
@@ -182,7 +182,7 @@ def _rule_findings(rule: Rule, document: RuleInput) -> list[Finding]:
 def _with_text(rule: Rule, finding: Finding) -> Finding:
     template = rule.message or finding.message or rule.MESSAGE
     if finding.message is not None and not set(places_in(template)) <= set(finding.values):
-        template = finding.message  # the user's sentence names a value that is missing here
+        template = finding.message  # the user's message needs a value that this finding lacks
     # Tables cannot store lone surrogates.
     text = fill(template, finding.values).encode("utf-8", "replace").decode("utf-8")
     return Finding(penalty=finding.penalty, values={"text": text, "path": _field(finding.values.get("path", ""))})

@@ -1,7 +1,7 @@
 """Declarative rules: a small language for users' constraints (paper section 3.4).
 
 In:   one mapping per constraint, from YAML or JSON: ``{name, rule, ..., weight, penalty, message}``.
-Out:  a rule, which ``rule.compile_rule`` makes an ordinary ``Constraint``.
+Out:  a rule, which ``rule.compile_rule`` converts to a ``Constraint``.
 
 A rule reads ``{"answer": ..., "problem": ...}``: the parsed answer and ``Problem.data``. Neither contains gold.
 """
@@ -24,7 +24,7 @@ from raydebm.tasks.constraints.templates import short_text
 Pattern = Annotated[str, checked_by(compile_pattern)]
 Schema = Annotated[dict[str, Any], checked_by(check_schema)]
 Operand = bool | int | Annotated[float, Field(allow_inf_nan=False)] | Expression
-"""A literal, or an expression; a text literal is an expression too: ``"'yes'"``."""
+"""A number, true, false, or an expression. A literal text is an expression: ``"'yes'"``."""
 
 _HOLDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "at_most": ("at most", operator.le),
@@ -37,7 +37,7 @@ _BOUND_PLACES = frozenset({"limit", "excess", "bound"})
 
 
 class Bounds(Strict):
-    """Limits of a value; each is a literal or an expression. Two texts are compared letter by letter (ISO dates)."""
+    """Limits of a value. Each is a literal or an expression. Texts are compared letter by letter, as for ISO dates."""
 
     at_most: Operand | None = None
     at_least: Operand | None = None
@@ -46,7 +46,7 @@ class Bounds(Strict):
     equal: Operand | None = None
     not_equal: Operand | None = None
     tolerance: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """Largest difference that counts as equal, for ``equal`` and ``not_equal``."""
+    """Maximum difference of equal numbers, for ``equal`` and ``not_equal``."""
 
     @model_validator(mode="after")
     def _some_limit(self) -> "Bounds":
@@ -60,12 +60,12 @@ class Bounds(Strict):
         return {name: operand for name, operand in limits.items() if operand is not None}
 
     def limit_expressions(self) -> Iterator[str]:
-        """Bounds that are expressions, not numbers."""
+        """Limits that are expressions, not literals."""
         return (operand for operand in self.operands().values() if isinstance(operand, str))
 
     def bound_checker(self, document: RuleInput) -> Callable[[Any], Iterator[Fault]]:
-        """Checker of the limits on one value. Severity: excess / limit, or the excess if the limit is 0.
-        EvaluationError if a limit cannot be evaluated or is missing."""
+        """Function that checks one value. Severity: excess / limit, or the excess if the limit is 0. Raises
+        EvaluationError if a limit is missing or cannot be evaluated."""
         limits = {name: _limit(operand, document) for name, operand in self.operands().items()}
 
         def faults_of(value: Any) -> Iterator[Fault]:
@@ -140,14 +140,14 @@ class Sum(Compare):
                 return
             if not is_number(value):
                 raise EvaluationError(f"{path} must be a number, got {kind_of(value)}")
-        # Not fsum, which raises where a sum overflows.
+        # Not fsum, which raises OverflowError.
         total = number_of(sum(number_of(value) for _, value in places))
         for fault in self.checker(document)(total):
             yield self.finding(fault, 1.0, path=self.path, value=total, count=len(places))
 
 
 class Count(Rule, Bounds):
-    """Number of items of a list, or of fields of an object, within limits; a missing value has 0."""
+    """The number of items of a list, or of fields of an object, is within its limits. A missing value has 0."""
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path", "value"}) | _BOUND_PLACES
     MESSAGE: ClassVar[str] = "{path} has {value} item(s); it must have {bound} {limit}"
@@ -167,7 +167,7 @@ class Count(Rule, Bounds):
 
 
 class Unique(ValuesRule):
-    """No value occurs twice. Severity: share of the values that repeat an earlier one."""
+    """No value is repeated. Penalty: the share of values that repeat an earlier one."""
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path", "value", "times", "count"})
     MESSAGE: ClassVar[str] = "{path} has {value} {times} times; each may occur only once"
@@ -188,13 +188,13 @@ class Unique(ValuesRule):
 
 
 class Member(ValuesRule):
-    """Every value is in a table. Severity: share of the values that are not."""
+    """Every value is in a table. Penalty: the share of values that are not."""
 
     PLACES: ClassVar[frozenset[str]] = ValuesRule.PLACES | {"allowed"}
     MESSAGE: ClassVar[str] = "{path} is {value}, which is not one of {allowed}"
     rule: Literal["member"]
     table: Expression | list[Any]
-    """A list, or an expression such as ``problem.catalog[].id``."""
+    """List of the allowed values, or an expression such as ``problem.catalog[].id``."""
 
     def expressions(self) -> Iterator[str]:
         yield from super().expressions()
@@ -216,14 +216,14 @@ class Member(ValuesRule):
 
 
 class Matches(ValuesRule):
-    """Every value, a text, matches a pattern (RE2). Severity: share of the values that do not."""
+    """Every value is a text that matches a pattern (RE2). Penalty: the share of values that do not."""
 
     PLACES: ClassVar[frozenset[str]] = ValuesRule.PLACES | {"pattern"}
     MESSAGE: ClassVar[str] = "{path} is {value}, which does not match {pattern}"
     rule: Literal["matches"]
     pattern: Pattern
     negate: bool = False
-    """The pattern must not be found."""
+    """True if the pattern must not match."""
 
     def checker(self, document: RuleInput) -> Callable[[Any], Iterable[Fault]]:
         values = {"pattern": self.pattern}
@@ -239,7 +239,7 @@ class Matches(ValuesRule):
 
 
 class SchemaRule(Rule):
-    """A value obeys a JSON Schema. Severity: faults / (faults + 1), so that each further fault costs more."""
+    """A value is valid under a JSON Schema. Severity: n / (n + 1) for n faults, so each further fault costs more."""
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path", "reason"})
     MESSAGE: ClassVar[str] = "{path}: {reason}"
@@ -259,7 +259,7 @@ class SchemaRule(Rule):
 
 
 class Holds(Rule):
-    """An expression is true, for conditions that no other rule covers. Severity: 1."""
+    """An expression is true; for conditions that no other rule covers. Penalty: 1."""
 
     PLACES: ClassVar[frozenset[str]] = frozenset({"path"})
     MESSAGE: ClassVar[str] = "{path} does not hold"
@@ -282,7 +282,7 @@ def read_rule(tree: Mapping[str, Any]) -> Rule:
     """Parse a rule.
 
     Raises:
-        pydantic.ValidationError: unknown key or wrong value; the location names the key.
+        pydantic.ValidationError: a key is unknown or a value is wrong; the location names the key.
     """
     rule: Rule = _RULES.validate_python(tree)
     return rule

@@ -1,8 +1,8 @@
-"""JSON Schema (draft 2020-12) with bounded time and no network.
+"""JSON Schema (draft 2020-12) with bounded time and without a network.
 
-Differences from the standard, all refused or replaced when a schema is read: ``$ref`` must stay inside the schema;
-patterns are RE2; ``patternProperties`` and dynamic references are unknown; ``$schema`` does not switch to another
-draft; a check ends after a fixed number of steps.
+Differences from the standard: ``$ref`` must stay inside the schema, patterns are RE2, and ``$schema`` does not select
+another draft. ``patternProperties``, ``unevaluatedProperties``, ``unevaluatedItems`` and dynamic references are
+refused. A check ends after a fixed number of steps.
 """
 
 import json
@@ -19,12 +19,12 @@ from raydebm.tasks.constraints.patterns import compile_pattern, is_found
 
 MAX_STEPS = 100_000
 MAX_FOUND = 20
-"""Maximum number of violations per answer."""
+"""Maximum number of violations found per answer."""
 MAX_DEPTH = 64
 MAX_TYPES = 16
-"""Maximum number of names in one ``type``; there are seven."""
+"""Maximum number of names in one ``type``; the standard has seven."""
 _ENTRIES_PER_STEP = 100
-"""Entries of a keyword's list or object per additional step."""
+"""Number of entries of a keyword's list or object that take one more step."""
 
 _REFUSED = ("patternProperties", "$dynamicRef", "$recursiveRef", "unevaluatedProperties", "unevaluatedItems")
 
@@ -40,13 +40,13 @@ class SchemaFault:
 
 @dataclass(slots=True)
 class Steps:
-    """Number of steps that one or several checks may take and have taken."""
+    """Limit on the steps of one or several checks, and the number of steps taken."""
 
     limit: int = MAX_STEPS
     taken: int = 0
 
     def take(self, num: int) -> None:
-        """Use up steps. Raises EvaluationError if there are not enough."""
+        """Count steps. Raises EvaluationError above the limit."""
         self.taken += num
         if self.taken > self.limit:
             raise EvaluationError(f"the schema check takes more than {self.limit} steps; the answer is too large")
@@ -56,7 +56,7 @@ _steps: ContextVar[Steps] = ContextVar("steps of the schema check that runs")
 
 
 def check_schema(schema: Any) -> None:
-    """Raise ConstraintError if it is not a schema as described above; the message names the place."""
+    """Raise ConstraintError for anything other than a schema as described above; the message names the place."""
     from jsonschema import Draft202012Validator, exceptions
 
     try:
@@ -69,12 +69,12 @@ def check_schema(schema: Any) -> None:
 
 
 def schema_faults(schema_text: str, value: Any) -> list[SchemaFault]:
-    """Violations of a task's checked schema, given as JSON (see ``faults_of``). Parsed schemas are cached."""
+    """Violations of a task's checked schema, which is a JSON text (see ``faults_of``). Parsed schemas are cached."""
     return faults_of(_cached_validator(schema_text), value, Steps())
 
 
 def faults_of(validator: Any, value: Any, steps: Steps) -> list[SchemaFault]:
-    """Violations of the schema (see ``validator_of``), at most ``MAX_FOUND``; the check reduces the remaining steps.
+    """Violations of a schema (see ``validator_of``), at most ``MAX_FOUND``. The check adds to the steps taken.
 
     Raises:
         EvaluationError: the value is too large or nested too deeply, or the schema has a dangling reference.
@@ -100,14 +100,14 @@ def validator_of(schema: Any) -> Any:
     """Validator of a checked schema, for ``faults_of``."""
     from referencing import Registry
 
-    if isinstance(schema, Mapping):  # otherwise "$ref": "#" would switch to the unbounded validator of its draft
+    if isinstance(schema, Mapping):  # with it, "$ref": "#" would switch to the unbounded validator of its draft
         schema = {name: value for name, value in schema.items() if name != "$schema"}
     return _bounded()(schema, registry=Registry())
 
 
 @lru_cache(maxsize=256)
 def _cached_validator(schema_text: str) -> Any:
-    """Cached validator of a task's schema. Not for schemas of clients, which would fill the memory."""
+    """Cached validator of a task's schema. Clients' schemas are not cached, because they could fill the memory."""
     return validator_of(json.loads(schema_text))
 
 
@@ -136,7 +136,7 @@ def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterat
 
 
 def _unique_items(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[Any]:
-    """Compare canonical texts: one step per item, where the library compares every pair."""
+    """Find repeated items by canonical text. The library would compare every pair."""
     from jsonschema import ValidationError
 
     if not (wanted and isinstance(instance, list)):

@@ -1,7 +1,7 @@
-"""Templates with values: ``{name}`` or ``{name:,.2f}``, and nothing else.
+"""Templates for text, with the placeholders ``{name}`` and ``{name:,.2f}`` only.
 
-Python's ``str.format`` reaches attributes and elements (``{x.__class__}``) and pads to any width; here a placeholder is
-a bare name, and formats are for numbers only. Every other brace is text.
+Python's ``str.format`` reads attributes and elements (``{x.__class__}``) and pads to any width. Here a placeholder is a
+plain name, and only numbers have formats. Every other brace is text.
 """
 
 import json
@@ -22,8 +22,8 @@ def places_in(template: str) -> list[str]:
     """Names of a template's placeholders, each once.
 
     Raises:
-        ConstraintError: a placeholder that is not a bare name (``{x.y}``, ``{x[0]}``, ``{x!r}``), or a format that is
-            not one of a number.
+        ConstraintError: a placeholder is not a plain name (``{x.y}``, ``{x[0]}``, ``{x!r}``), or a format is not one of
+            a number.
     """
     odd = _LOOKS_LIKE_PLACE.search(_PLACE.sub("", template))
     if odd is not None:
@@ -39,7 +39,7 @@ def places_in(template: str) -> list[str]:
 
 
 def check_template(template: str, known: Collection[str]) -> None:
-    """Raise ConstraintError for a template that ``places_in`` refuses, or that has an unknown name."""
+    """Raise ConstraintError for a template that ``places_in`` refuses or that contains an unknown name."""
     for name in places_in(template):
         if name not in known:
             raise ConstraintError(
@@ -48,8 +48,8 @@ def check_template(template: str, known: Collection[str]) -> None:
 
 
 def fill(template: str, values: Mapping[str, Any], *, render: Callable[[Any], str] | None = None) -> str:
-    """Fill values into a checked template. A name without a value remains; values are never treated as templates.
-    Those without a format are written by ``render``, by default as short text."""
+    """Fill values into a checked template. A placeholder without a value remains, and values are not templates.
+    ``render`` writes values without a number format. Default: ``short_text``."""
     write = render or short_text
 
     def value_of(match: re.Match[str]) -> str:
@@ -65,13 +65,13 @@ def fill(template: str, values: Mapping[str, Any], *, render: Callable[[Any], st
 
 
 def short_text(value: Any) -> str:
-    """Readable form of a value: bare text, numbers without needless decimals, the rest as JSON; cut if long."""
+    """Readable form of a value, cut at ``MAX_VALUE_CHARS``: text as it is, floats to ten digits, the rest as JSON."""
     text = full_text(value)
     return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 3] + "..."
 
 
 def full_text(value: Any) -> str:
-    """Readable form of a value, as in ``short_text``, but never cut."""
+    """Readable form of a value as in ``short_text``, but whole."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and not isinstance(value, bool):

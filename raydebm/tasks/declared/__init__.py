@@ -1,10 +1,10 @@
-"""Tasks declared in one YAML file, or in a few lines of Python, without changing the package.
+"""Tasks declared in a YAML file or in a few lines of Python, without changes to the package.
 
 In:   a ``TaskDefinition``: prompt, output format, constraints as declarative rules, optional gold, data files.
 Out:  a ``Task`` like the built-in ones.
 
-Gold is removed from a data row before anything else is read from it; a definition whose prompt, fields, id,
-difficulty or kind name gold's column is refused.
+Gold is removed from a data row before the problem is built from it, and a definition is refused if its prompt, fields,
+id, difficulty or kind name the column of gold.
 """
 
 import json
@@ -35,21 +35,21 @@ __all__ = ["DeclaredTask", "declared_task", "read_definition"]
 SPLITS = ("train", "test")
 SOURCE_ID = "source_id"
 _MAX_WORD = 12
-"""Length up to which a reference answer may occur in a problem by chance."""
+"""Maximum length of a reference answer that may occur in a problem by chance."""
 
 
 class DeclaredTask:
-    """The task of a definition."""
+    """Task of a ``TaskDefinition``."""
 
     def __init__(
         self, definition: TaskDefinition | Mapping[str, Any], *, constraints: Sequence[Constraint] = ()
     ) -> None:
         """Args:
             definition: a checked definition, or a tree of YAML values.
-            constraints: additional checks in Python, with the parsed answer and the problem as input, like rules.
+            constraints: checks in Python, in addition to the definition's rules.
 
         Raises:
-            ConfigError: the definition is wrong; every error is listed with its path.
+            ConfigError: the definition is wrong; the message lists every error with its path.
         """
         self.definition = definition if isinstance(definition, TaskDefinition) else read_definition(definition)
         declared = (compile_rule(rule, view=self._seen_by_rules) for rule in self.definition.rules)
@@ -64,7 +64,7 @@ class DeclaredTask:
     @property
     def defaults(self) -> TaskDefaults:
         """The definition's settings; answers do not compete if labels come from constraints."""
-        # With such labels any answer without violations is right, so many different answers can be right.
+        # With such labels every answer without violations is right, so several answers can be right.
         competing = not self.labels_by_constraints
         settings = self.definition.defaults.model_dump()
         return TaskDefaults(**settings, answers_compete=competing, feedback=self.definition.feedback)
@@ -82,26 +82,26 @@ class DeclaredTask:
     def load(
         self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
     ) -> Iterator[tuple[Problem, Gold]]:
-        """Yield problems in the order of the source, without repeated rows. The source is a file, or a folder with a
-        file named after the split; by default the definition's own file."""
+        """Yield problems in the order of the source, without repetitions. The source is a file, or a folder with a
+        file named after the split. Default: the definition's file of the split."""
         check_split(split, SPLITS, task=self.name)
         rows = file_rows(self.file_of(split, source))
         return islice(distinct(self.problem_and_gold(row, where) for where, row in rows), limit)
 
     def file_of(self, split: str, source: str | None) -> Path:
-        """Data file of a split."""
+        """Data file of a split, from the source or else from the definition."""
         if source is None:
             named = getattr(self.definition.data, split)
             if named is None:
                 raise TaskDataError(
-                    f"task {self.name!r} names no data for {split}; set data.{split} in the task file, or the source "
+                    f"task {self.name!r} has no data for {split}; set data.{split} in the task file, or the source "
                     "in the recipe"
                 )
             source = str(Path(self.definition.folder) / named)
         return local_file(source, split, otherwise="a file or a folder")
 
     def problem_and_gold(self, row: Mapping[str, Any], where: str) -> tuple[Problem, Gold]:
-        """Problem and gold of one data row. An error names the row."""
+        """Problem and gold of a data row. Raises TaskDataError, with ``where`` as the name of the row."""
         rule, value = self.definition.gold, {}
         if rule is not None and row.get(rule.field) is not None:
             kind = "" if self.definition.data.kind is None else str(row.get(self.definition.data.kind))
@@ -127,7 +127,7 @@ class DeclaredTask:
         return Problem(task=self.name, problem_id=problem_id, prompt=prompt, data=data, **groups)
 
     def problem_from_text(self, text: str) -> Problem:
-        """Parse a problem typed by a client: a JSON object with the task's fields, or the text of its only field."""
+        """Parse a client's text: a JSON object with the task's fields, or the text of the only field."""
         row = json_object(text)
         fields = self.definition.fields
         if row is not None and set(fields) <= set(row):
@@ -143,7 +143,7 @@ class DeclaredTask:
         return self._problem_of({fields[0]: self._without_frame(text)}, "the text")
 
     def _without_frame(self, text: str) -> str:
-        """The field's own text, even if the whole prompt was typed."""
+        """The field's own text, even if the client sent the whole prompt."""
         (field,) = self.definition.fields
         marker = "\0"
         before, _, after = fill(self.definition.prompt, {field: marker}).strip().partition(marker)
@@ -154,7 +154,8 @@ class DeclaredTask:
         return stripped
 
     def empty_operands(self, problems: Sequence[Problem]) -> Iterator[tuple[str, str, int]]:
-        """(constraint, expression, number of problems without a value) for expressions that read only the problem."""
+        """Yield (constraint, expression, number of problems without a value) for expressions that read the problem
+        alone and lack a value in some problems."""
         for rule in self.definition.rules:
             for text in rule.expressions():
                 if problem_fields(text) and not reads_answer(text):
@@ -163,7 +164,7 @@ class DeclaredTask:
                         yield rule.name, text, count
 
     def shows_gold(self, problem: Problem, gold: Gold) -> bool:
-        """True if the problem's data contain the reference answer, unless it is only a number or a word."""
+        """True if the problem's data contains the reference answer, unless this is a number or short text."""
         value = gold.value.get("answer")
         if not (isinstance(value, list | dict) or (isinstance(value, str) and len(value) > _MAX_WORD)):
             return False
@@ -174,7 +175,7 @@ class DeclaredTask:
         return any(part == value for part in parts)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        """Chat of the first pass. A problem must have the fields that constraints read."""
+        """Chat of the first pass. Raises TaskDataError if the problem lacks a declared field."""
         for name in self.definition.fields:
             required_field(problem.data, name, f"a problem of task {self.name!r}")
         return instructed(self.definition.instructions.strip(), problem.prompt)
@@ -182,12 +183,12 @@ class DeclaredTask:
     # ---- answers -----------------------------------------------------------------------------------------------
 
     def fields(self, problem: Problem, answer: Answer) -> Mapping[str, Any]:
-        """Leaves of a JSON answer; empty if the output format is another one."""
+        """Leaves of a JSON answer by path; empty for other output formats."""
         output = self.definition.output
         return leaves(answer, output.json_schema) if output.format == "json" else {}
 
     def field_tolerance(self, problem: Problem) -> float:
-        """Tolerance of the comparison with the reference answer, field by field."""
+        """Allowed difference of numbers in fields: the tolerance for gold, if gold is a whole JSON answer, else 0."""
         rule = self._gold_rule(problem)
         return rule.tolerance if rule is not None and rule.match == "json" and rule.value == "answer" else 0.0
 
@@ -195,7 +196,7 @@ class DeclaredTask:
         return find_answer(self.definition.output, text, self._choices(problem))
 
     def _choices(self, problem: Problem) -> list[str] | None:
-        """Choices that the row allows. None if it allows all. A row without a choice of the task has no answer."""
+        """Choices that the row allows, or None for all of them. If it allows none, no completion has an answer."""
         output = self.definition.output
         if output.choices_field is None:
             return None
@@ -207,7 +208,7 @@ class DeclaredTask:
         return write_answer(self.definition.output, answer)
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
-        """Value of ``vote``, or of the whole answer if ``vote`` has no value."""
+        """Key of the value of ``vote``, or of the whole answer if ``vote`` has no value."""
         vote = self._value_at(self.definition.vote, problem, answer)
         value = answer if vote is None else vote
         rule = self._gold_rule(problem)
@@ -215,16 +216,16 @@ class DeclaredTask:
 
     @property
     def labels_by_constraints(self) -> bool:
-        """True if right answers are defined by the constraints."""
+        """True if the constraints define the right answers."""
         return self.definition.labels == "constraints"
 
     @property
     def labels_by_gold(self) -> bool:
-        """True if right answers are defined by gold, so that all of them are equal."""
+        """True if gold defines the right answers, so that all of them are equal."""
         return self.definition.gold is not None and not self.labels_by_constraints
 
     def gold_from_answer(self, problem: Problem, text: str) -> Gold | None:
-        """See ``GoldFromAnswer``; also None if answers are not labelled by gold."""
+        """See ``GoldFromAnswer``. Also None if gold does not define the right answers."""
         rule, answer = self._gold_rule(problem), self.parse(problem, text)
         if rule is None or answer is None or not self.labels_by_gold:
             return None
@@ -236,7 +237,7 @@ class DeclaredTask:
         return Gold(task=self.name, problem_id=problem.problem_id, value={"answer": value})
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
-        """Judge by gold or by constraints, as the definition says."""
+        """Judge by gold or by constraints, depending on the definition's ``labels``."""
         if self.labels_by_constraints:
             return self._judge_by_constraints(problem, text)
         rule = self._gold_rule(problem)
@@ -253,12 +254,12 @@ class DeclaredTask:
         except LibraryError as error:
             return unlabeled(f"{short_text(value)}: {error}")
         fields = self._field_verdicts(problem, rule, answer, gold)
-        # Fields are compared within the tolerance, and items by their key.
+        # Unlike whole answers, fields are compared within the tolerance, and items by their key.
         is_same = fault is None or (bool(fields) and all(fields.values()))
         return judgement(is_same, fault or "", fields=fields)
 
     def _field_verdicts(self, problem: Problem, rule: GoldRule, answer: Answer, gold: Gold) -> dict[str, bool]:
-        """Verdict on each field, where the reference answer is a whole JSON answer."""
+        """Verdict on each field, if the reference answer is a whole JSON answer; else empty."""
         if rule.value != "answer" or rule.match != "json":
             return {}
         wanted = leaves(gold.value["answer"], self.definition.output.json_schema)
@@ -272,7 +273,7 @@ class DeclaredTask:
         return None if rule is None else rule.of_kind(problem.kind)
 
     def _judge_by_constraints(self, problem: Problem, text: str) -> Judgement:
-        # The penalties of a constraint add up to at most 1, so its highest cost is its weight.
+        # The penalties of a rule add up to at most 1, so its maximum cost is its weight.
         whole = math.fsum(constraint.weight for constraint in self.constraints) or 1.0
         answer = self.parse(problem, text)
         if answer is None:
@@ -291,7 +292,7 @@ class DeclaredTask:
 
 
 def declared_task(tree: Mapping[str, Any]) -> DeclaredTask:
-    """Task of a tree of YAML values; equal trees give the same object."""
+    """Task of a tree of YAML values; the same object for equal trees."""
     return _declared_task(canonical_json(dict(tree)))
 
 
@@ -308,7 +309,7 @@ def _value(expression: str, problem: Problem, seen: Any) -> Any:
 
 
 def _clean(value: Any, name: str, where: str) -> Any:
-    """Value of a column without surrounding spaces. TaskDataError if JSON cannot hold it."""
+    """Value of a column, without surrounding whitespace. Raises TaskDataError for a value that JSON lacks."""
     try:
         canonical_json(value).encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""Find the answer in a completion, as described by a task file's ``output``.
+"""Find the answer in a completion in the format of a task file's ``output``.
 
 In:   any text.
-Out:  a JSON value in canonical form, or None; never an exception, and always in linear time.
+Out:  a JSON value in canonical form, or None; always without an exception, and in linear time.
 """
 
 import json
@@ -16,14 +16,14 @@ from raydebm.tasks.declared.definition import Output
 
 _MAX_CHARS = 100_000
 _WORK_PER_CHARACTER = 20
-"""Characters that failed starts of JSON may read per character of the text, so that ``{{{{`` stays cheap."""
+"""Characters that attempts to read JSON may read per character of the text, so that ``{{{{`` is cheap."""
 _MAX_READ = 50_000_000
-"""Characters that the matches of one pattern may read: each of many can cost a scan of the rest of the text."""
+"""Characters that the matches of a pattern may read. Each match may scan the rest of the text."""
 
 
 def find_answer(output: Output, text: str, choices: list[str] | None = None) -> Any | None:
-    """Answer of a completion in canonical form, or None; a completion of more than ``_MAX_CHARS`` has none. A row
-    may allow only some of the choices."""
+    """Answer of a completion in canonical form, or None. A completion of more than ``_MAX_CHARS`` characters has none.
+    ``choices`` are those that the row allows, by default all."""
     if len(text) > _MAX_CHARS or not _is_writable(text):
         return None
     if output.format == "json":
@@ -39,7 +39,7 @@ def find_answer(output: Output, text: str, choices: list[str] | None = None) -> 
 
 
 def _last_match(pattern: str, text: str) -> str | None:
-    """The last match that is not blank; None also if the matches read more than ``_MAX_READ`` characters."""
+    """The last match that is not blank. None if there is none, or if the matches read more than ``_MAX_READ``."""
     compiled, found, read = compile_pattern(pattern), None, 0
     for match in compiled.finditer(text):
         found = (match.group(1 if compiled.groups else 0) or "").strip() or found
@@ -50,14 +50,14 @@ def _last_match(pattern: str, text: str) -> str | None:
 
 
 def write_answer(output: Output, answer: Any) -> str:
-    """Canonical text, which ``find_answer`` reads back, except for patterns: the answer alone, without its mark."""
+    """Canonical text of an answer, which ``find_answer`` reads back, except for patterns: their text has no mark."""
     if output.format == "json":
         return json.dumps(answer, ensure_ascii=False)
     return str(answer) if output.format in ("text", "pattern") else f"#### {answer}"
 
 
 def seen_by_rules(output: Output, answer: Any) -> Any:
-    """The answer for constraints, with numbers as numbers."""
+    """The answer as constraints read it, with numbers as numbers; None for a number that is too large for a float."""
     if output.format != "number":
         return answer
     number = read_number(str(answer))
@@ -72,8 +72,8 @@ def seen_by_rules(output: Output, answer: Any) -> Any:
 def find_json(text: str, *, want_array: bool = False) -> Any | None:
     """The last complete outermost JSON object (or array) in the text.
 
-    Nothing is guessed. An object with a repeated key, NaN or Infinity, a lone surrogate, or too deep a nesting is not
-    an answer; nor is a part of a broken or truncated object.
+    Nothing is guessed: an object with a repeated key, NaN or Infinity, a lone surrogate, or too many levels is not an
+    answer, nor is a part of a broken or truncated object.
     """
     opening, kind = ("[", list) if want_array else ("{", dict)
     budget = _WORK_PER_CHARACTER * len(text) + 10_000
@@ -83,7 +83,7 @@ def find_json(text: str, *, want_array: bool = False) -> Any | None:
             value, end = _DECODER.raw_decode(text, position)
         except json.JSONDecodeError as error:
             end = max(error.pos, position + 1)
-            if end > position + 1:  # it began like JSON, so the following text may be a part of it
+            if end > position + 1:  # it began like JSON, so the text after it may be part of it
                 last_value, broken = None, True
         except (ValueError, RecursionError):  # a number of thousands of digits; brackets of thousands of levels
             end = position + 1
@@ -101,7 +101,7 @@ _CLOSERS = frozenset(",}]")
 
 
 class _Ambiguous(dict[str, Any]):
-    """An object with a repeated key, whose intended value is unknown."""
+    """An object with a repeated key, so that its intended value is unknown."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -141,5 +141,5 @@ def _wants_array(output: Output) -> bool:
 
 
 def named_choice(choices: list[str], text: str) -> str | None:
-    """The choice that is the whole text, ignoring case and surrounding marks."""
+    """The choice that is the whole text apart from case and surrounding punctuation, or None."""
     return {bare(choice): choice for choice in choices}.get(bare(text))

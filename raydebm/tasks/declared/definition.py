@@ -1,4 +1,4 @@
-"""Schema of a task file: one pydantic model per part; unknown keys are refused.
+"""Schema of a task file: one pydantic model per part. Unknown keys are refused.
 
 Relative data files are looked up in the folder of the task file (``folder``).
 """
@@ -32,21 +32,21 @@ class Output(Strict):
     """Format of the answer in a completion."""
 
     format: Literal["json", "number", "choice", "pattern", "text"] = "text"
-    """json: the last JSON object (array, if the schema says so); number: after ``####``, in ``\\boxed{}`` or last;
-    choice: one of ``choices`` after ``####``, as JSON field ``answer``, in ``\\boxed{}``, after "the answer is", or
-    alone on the last line; pattern: what one of ``patterns`` finds; text: the whole completion."""
+    """json: the last JSON object (array, if that is the schema's type); number: after ``####``, in a JSON field
+    ``answer`` or ``\\boxed{}``, after "the answer is", or the last one in the last line; choice: one of ``choices``, in
+    the same places or alone on the last line; pattern: a match of one of ``patterns``; text: the whole completion."""
     json_schema: Schema | None = Field(None, alias="schema")
-    """For json: a JSON Schema. An answer that does not match it still counts as an answer, and each fault violates the
+    """For json: a JSON Schema. An answer that does not match it still counts as an answer; each fault violates the
     constraint ``schema``. ``x-key`` in the schema of a list names the property that identifies an item (``sku``), so
-    that fields are compared by it, not by position."""
+    that items are compared by it, not by position."""
     choices: list[str] = Field(default_factory=list)
-    """For choice: the possible answers, each a single line, compared without case. A letter or number may be followed
-    by its meaning: ``B) Paris``."""
+    """For choice: the possible answers, each a single line. Case does not matter, and a completion may add the meaning
+    of a letter or number: ``B) Paris``."""
     choices_field: str | None = None
-    """For choice: column with a list of the choices that a row allows, if rows allow only some of ``choices``."""
+    """For choice: column with the list of choices that a row allows. Default: every row allows all ``choices``."""
     patterns: list[Pattern] = Field(default_factory=list)
-    """For pattern: RE2 expressions, most reliable first. The answer is the last match of the first one that
-    matches anything but whitespace: its first group, or all of it, without surrounding whitespace."""
+    """For pattern: RE2 expressions, most reliable first. The first one with a match other than whitespace decides. The
+    answer is its last such match: the first group, or else the whole match, without surrounding whitespace."""
 
     @model_validator(mode="after")
     def _fits_the_format(self) -> Self:
@@ -65,19 +65,19 @@ class Output(Strict):
 
 
 class AnswerComparison(Strict):
-    """Comparison of answers with the reference answer."""
+    """Rule for the comparison of answers with the reference answer."""
 
     match: Literal["exact", "number", "set", "json", "latex"] = "exact"
-    """exact: the same text or number, or the same answer of format number or choice; number: as numbers ("$1,080" is
-    1080); set: the same items in any order; json: the same JSON value; latex: equivalent formulas, as in MATH, or the
-    same text."""
+    """exact: the same text or number, or, for the formats number and choice, the same answer; number: the same number
+    ("$1,080" is 1080); set: the same items in any order; json: the same JSON value; latex: equivalent formulas, as in
+    MATH, or the same text."""
     ignore_case: bool = False
-    """Compare without case."""
+    """Ignore the case of letters."""
     ignore_space: bool = False
-    """Compare texts without whitespace and without a full stop at the end. Votes ignore them, too."""
+    """Ignore whitespace, and a full stop at the end. Votes ignore them, too."""
     tolerance: float = Field(0.0, ge=0, allow_inf_nan=False)
-    """For number: allowed difference. For json: of every number in the answer, also between candidates, whose fields
-    are then the same value."""
+    """For number: allowed difference. For json: allowed difference of every number. Within it, fields of different
+    candidates have the same value, too."""
 
     @model_validator(mode="after")
     def _tolerance_fits_the_match(self) -> Self:
@@ -90,11 +90,11 @@ class GoldRule(AnswerComparison):
     """Column of the reference answer, and the comparison of answers with it."""
 
     field: str
-    """Column of the data. It is removed from the row before anything else is read."""
+    """Column of the data. It is removed from a row before the problem is built from it."""
     value: Expression = "answer"
-    """Expression on the answer whose value is compared."""
+    """Expression on the answer, for the value to compare."""
     by_kind: dict[str, AnswerComparison] = Field(default_factory=dict)
-    """Other comparisons, by kind of question (``data.kind``)."""
+    """Comparisons for some kinds of question (``data.kind``), in place of the common one."""
 
     def of_kind(self, kind: str) -> "GoldRule":
         """The rule for problems of a kind."""
@@ -106,62 +106,62 @@ class Data(Strict):
     """Files and columns of the problems."""
 
     train: str | None = None
-    """File of the split ``train``: .jsonl, .json, .csv or .parquet, also with .gz. A recipe's ``source`` overrides
-    it."""
+    """File of the split ``train``: .jsonl, .json or .csv, each optionally with .gz, or .parquet. A recipe's ``source``
+    overrides it."""
     test: str | None = None
-    """File of the split ``test``, likewise."""
+    """File of the split ``test``, in one of the same formats. A recipe's ``source`` overrides it."""
     id: str | None = None
     """Column with the source's own id of a row, by which recorded pools are joined."""
     fields: list[str] = Field(default_factory=list)
-    """Columns that constraints read as ``problem.<field>``, in addition to those that the prompt names."""
+    """Columns that constraints may read as ``problem.<field>``, in addition to those in the prompt."""
     difficulty: str | None = None
-    """Column by which reports group their results."""
+    """Column by which reports group results."""
     kind: str | None = None
-    """Column with the kind of question, such as its subject. Authors' skills are learned by kind."""
+    """Column with the kind of question, such as its subject. Authors' skills are estimated by kind."""
 
 
 class Defaults(Strict):
     """Settings of training and generation; a recipe may override each."""
 
     max_length: int = Field(2048, ge=16)
-    """Maximum tokens of a problem with its answer for the scorer."""
+    """Maximum number of tokens of a problem with its answer for the scorer."""
     batch_size: int = Field(16, ge=1)
-    """Pairs of one training step."""
+    """Number of pairs per training step."""
     patience: int = Field(2, ge=1)
-    """Epochs without a better validation loss before training stops."""
+    """Number of epochs without a better validation loss before training stops."""
     learning_rate: float = Field(5e-5, gt=0)
     """Learning rate of AdamW."""
     lambda_: float = Field(1.0, ge=0, alias="lambda")
     """Weight of E_constraint."""
     max_tokens: int = Field(1024, ge=1)
-    """Maximum tokens of a candidate."""
+    """Maximum number of tokens of a candidate."""
 
 
 class TaskDefinition(Strict):
-    """A whole task. Constraints see ``problem.<field>`` of the declared fields and the answer, never gold."""
+    """A whole task. Constraints read the answer and the declared fields (``problem.<field>``), not gold."""
 
     name: str
     """Lowercase letters, digits and _."""
     description: str = ""
     """One line, for ``raydebm task list``."""
     instructions: str = Field(min_length=1)
-    """The system message, word for word: what to do and how to write the answer."""
+    """The system message, word for word. It should describe the task and the format of the answer."""
     prompt: Annotated[str, AfterValidator(_prompt)]
-    """The question, with ``{field}`` where a column's value goes; every other brace is text."""
+    """The question, with ``{field}`` in place of the value of a column; every other brace is text."""
     output: Output = Output()
     """Format of the answer."""
     constraints: list[AnyRule] = Field(default_factory=list)
-    """Checks without gold: one rule each (docs/constraints.md)."""
+    """Checks without gold, one rule per constraint (docs/constraints.md)."""
     feedback: str = FEEDBACK
-    """Feedback for the next pass about an answer that violates constraints; ``{rules}`` is replaced by the messages of
-    the constraints, one per line. It should say what to reply with."""
+    """Message for the next pass about an answer that violates constraints. ``{rules}`` is replaced by the messages of
+    the constraints, one per line. The message should say what to reply with."""
     vote: Expression = "answer"
-    """Expression on the answer; answers with the same value count as the same answer."""
+    """Expression on the answer. Answers with the same value count as the same answer."""
     gold: GoldRule | None = None
-    """Reference answers. Default: none, so answers have no verdict from gold."""
+    """Reference answers. Without them, gold does not label answers."""
     labels: Literal["gold", "constraints"] | None = None
-    """Source of the candidates' labels. ``constraints``: an answer that violates none is correct, and its violation
-    score is the weighted penalty's share of the maximum. Default: ``gold`` if it is declared, else no labels."""
+    """Source of the candidates' labels. ``constraints``: an answer without violations is correct, and the violation
+    score is the weighted penalty divided by its maximum. Default: ``gold`` if it is declared, else no labels."""
     data: Data = Data()
     """Data files and their columns."""
     defaults: Defaults = Defaults()
@@ -171,7 +171,7 @@ class TaskDefinition(Strict):
 
     @property
     def rules(self) -> list[Rule]:
-        """The constraints, and the schema of answers as one of them."""
+        """The constraints, with the schema of answers as one of them."""
         schema = self.output.json_schema
         own = [] if schema is None else [read_rule({"name": "schema", "rule": "schema", "schema": schema})]
         return [*self.constraints, *own]
@@ -196,7 +196,7 @@ class TaskDefinition(Strict):
             yield f"name {self.name!r} must be lowercase letters, digits and _, such as support_reply"
         names = [rule.name for rule in self.rules]
         for name in {name for name in names if names.count(name) > 1}:
-            yield f"constraints need different names, {name!r} comes twice"
+            yield f"constraints need different names, but {name!r} occurs twice"
         yield from self._complaints_about_gold()
         for name in RESERVED & set(self.fields):
             yield f"field {name!r} is reserved; give the column as data.id, or rename it"
@@ -222,10 +222,7 @@ class TaskDefinition(Strict):
         }
         for where, columns in seen.items():
             if self.gold.field in columns:
-                yield (
-                    f"gold.field {self.gold.field!r} is also in {where}; "
-                    "nothing that a model or a check sees may hold gold"
-                )
+                yield (f"gold.field {self.gold.field!r} is also in {where}; models and constraints must not see gold")
 
     def _expressions(self) -> Iterator[tuple[str, str]]:
         for rule in self.rules:
@@ -240,7 +237,7 @@ def read_definition(tree: Mapping[str, Any], *, where: str = "task") -> TaskDefi
     """Validate a task given as a tree of YAML values.
 
     Raises:
-        ConfigError: unknown key, wrong type or value; every error is listed with its path.
+        ConfigError: a key is unknown, or a type or value is wrong; the message lists every error with its path.
     """
     try:
         return TaskDefinition.model_validate(dict(tree))
@@ -252,19 +249,19 @@ def read_definition(tree: Mapping[str, Any], *, where: str = "task") -> TaskDefi
 _PAGE_HEAD = """# Task files
 
 A task file is a YAML file that defines the question, the format of an answer, the rules that it must follow, and which
-answers are right. [A tutorial](tutorials/a_task.md) builds one by hand, [constraints.md](constraints.md) has the rules.
-Unknown keys are refused, and no value is converted: `"1"` is not a number.
+answers are right. [A tutorial](tutorials/a_task.md) builds one by hand; [constraints.md](constraints.md) has the rules.
+Unknown keys are refused, and values are not converted: `"1"` is not a number.
 
 This page is the output of `raydebm reference --task-file`.
 """
 
 
 def reference_page() -> str:
-    """Every key of a task file with its type, default and meaning, as Markdown: docs/task_file.md."""
+    """Every key of a task file with its type, default and meaning, as Markdown (docs/task_file.md)."""
     from raydebm.config.recipe_reference import page
 
     schema: dict[str, Any] = TaskDefinition.model_json_schema(by_alias=True)
     rules = schema["properties"]["constraints"]
-    # The rules have their own page.
+    # docs/constraints.md describes the rules.
     keys = schema["properties"] | {"constraints": rules | {"items": {"type": "object"}, "default": []}}
     return page(schema | {"properties": keys}, head=_PAGE_HEAD, title="The task")

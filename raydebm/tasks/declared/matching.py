@@ -14,7 +14,7 @@ from raydebm.tasks.formulas import is_equivalent
 
 
 def check_gold(rule: GoldRule, output: Output, value: Any, where: str) -> None:
-    """Raise TaskDataError if no answer could match the value."""
+    """Raise TaskDataError if the rule cannot match any answer with the value."""
     if rule.match == "number" and _number(value) is None:
         raise TaskDataError(f"{where}: field {rule.field!r} must be a number, got {value!r:.60}")
     if rule.match == "set" and not isinstance(value, list):
@@ -27,7 +27,7 @@ def check_gold(rule: GoldRule, output: Output, value: Any, where: str) -> None:
 
 
 def mismatch(rule: GoldRule, output: Output, value: Any, wanted: Any) -> str | None:
-    """Reason why the answer is wrong; None if it is right."""
+    """Reason why the answer is wrong; None if it is right. Raises LibraryError if formulas cannot be compared."""
     if value is None:
         return f"nothing at {rule.value}"
     expected = _expected(rule, output, wanted)
@@ -43,7 +43,7 @@ def mismatch(rule: GoldRule, output: Output, value: Any, wanted: Any) -> str | N
 
 
 def _expected(rule: GoldRule, output: Output, wanted: Any) -> Any:
-    """Gold in the form of parsed answers, if whole answers are compared; None if it has no such form."""
+    """Gold in the form of parsed answers if whole answers are compared, else unchanged; None without such a form."""
     if rule.value != "answer" or rule.match not in ("exact", "json"):
         return wanted
     if output.format == "number":
@@ -71,14 +71,13 @@ def _same_value(rule: GoldRule, value: Any, wanted: Any) -> bool:
 
 
 def _same_text(rule: GoldRule, value: Any, wanted: Any) -> bool:
-    """True for equal values; if only one of the two is text, as everything in a CSV file is, the text is parsed."""
+    """True for equal values. If only one of the two is text (everything in a CSV file is), it is parsed as JSON."""
     if isinstance(value, str) is not isinstance(wanted, str):
         value, wanted = (_written(part) if isinstance(part, str) else part for part in (value, wanted))
     return _same_value(rule, value, wanted)
 
 
 def _same_formula(rule: GoldRule, value: Any, wanted: Any) -> bool:
-    """Raises LibraryError if it is not decided within the limits of the comparison."""
     return _same_text(rule, value, wanted) or is_equivalent(full_text(wanted), full_text(value))
 
 
@@ -90,7 +89,7 @@ def _written(text: str) -> Any:
 
 
 def compared(rule: GoldRule, value: Any) -> str:
-    """Key of a value; values that the rule compares as equal have equal keys, except for formulas and numbers."""
+    """Key of a value. Values that are equal under the rule have equal keys, except for formulas and numbers."""
     if isinstance(value, str):
         value = "".join(value.split()).rstrip(".") if rule.ignore_space else value.strip()
         value = value.casefold() if rule.ignore_case else value
@@ -98,7 +97,7 @@ def compared(rule: GoldRule, value: Any) -> str:
 
 
 def _quoted(value: Any) -> str:
-    """Text in quotation marks, to distinguish it from a number."""
+    """Short text of a value, in quotation marks if it is text, which may look like a number."""
     return short_text(json.dumps(value, ensure_ascii=False) if isinstance(value, str) else value)
 
 
