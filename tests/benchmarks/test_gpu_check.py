@@ -74,4 +74,4 @@ def test_without_a_gpu_the_command_says_what_to_do():
     )  # fmt: skip
 
     assert done.returncode == 2
-    assert "torch sees no GPU here; --device cpu --small" in done.stderr
+    assert "torch sees no GPU; try the command without one by --device cpu --small" in done.stderr
