@@ -1,8 +1,7 @@
-"""Knights & Knaves: find out who tells the truth from everybody's statements (paper section 4.1).
+"""Knights & Knaves: find out from everyone's statements who tells the truth (paper section 4.1).
 
-A loaded puzzle has exactly one solution, so the statement checker is an exact constraint: its penalty is 0 only for the
-right answer, and it needs no gold. A typed puzzle may have several solutions or none; the checker counts them and then
-proves nothing.
+A loaded puzzle has exactly one solution, so its statements are an exact constraint, without gold: the penalty is 0 only
+for the right answer. A typed puzzle may have several solutions or none; then the constraint is not exact.
 """
 
 import json
@@ -36,7 +35,7 @@ _INSTRUCTIONS = (
 
 
 def _broken_statements(problem: Problem, answer: Answer) -> Iterator[Finding]:
-    """One finding per broken statement, each 1/n, so that the penalties add up to the share of broken ones."""
+    """One finding per broken statement. The penalties add up to the share of broken statements."""
     names, roles, statements = _names(problem), _roles(problem), _statements(problem)
     knights = tuple(answer[name] == "knight" for name in names)
     for person in broken_statements(statements, knights):
@@ -52,12 +51,12 @@ def _broken_statements(problem: Problem, answer: Answer) -> Iterator[Finding]:
 
 @lru_cache(maxsize=1024)
 def _num_solutions(statements: tuple[Statement, ...]) -> int:
-    """Number of solutions. Cached, because every candidate of a puzzle needs it."""
+    """Number of solutions. Cached, because it is needed for every candidate of a puzzle."""
     return len(solutions(statements))
 
 
 def _exactness(problem: Problem) -> str:
-    """Exact for a puzzle with one solution; a typed puzzle may have several or none."""
+    """Reason why the constraint is not exact; empty for a puzzle with one solution."""
     count = _num_solutions(_statements(problem))
     if count == 0:
         return "the puzzle has no solution: every answer contradicts a statement"
@@ -65,7 +64,7 @@ def _exactness(problem: Problem) -> str:
 
 
 class KnightsKnaves:
-    """The task. Answers are ``{name: "knight" | "knave"}`` in the order of the names, whatever the puzzle's roles."""
+    """The task. An answer is ``{name: "knight" | "knave"}`` in the order of the names, whatever the puzzle's roles."""
 
     name: ClassVar[str] = TASK
     defaults: ClassVar[TaskDefaults] = TaskDefaults(max_length=1536, batch_size=16, patience=3, learning_rate=2e-5)
@@ -81,17 +80,17 @@ class KnightsKnaves:
     def load(
         self, split: str, *, source: str | None = None, limit: int | None = None, seed: int = 0
     ) -> Iterator[tuple[Problem, Gold]]:
-        """Yield puzzles. No generated test puzzle has the logic form of a generated training puzzle.
+        """Yield puzzles with gold. Generated test puzzles share no logic form with generated training puzzles.
 
         The source is None or ``"generate:2-8"`` for generated puzzles of alternating sizes; a ``.jsonl`` or
-        ``.jsonl.gz`` file (or a folder with a file named after the split) with the fields quiz and, optionally, names,
-        statements and solution; or ``"hub:K-and-K/knights-and-knaves"``.
+        ``.jsonl.gz`` file (or a folder with a file named after the split) with the field quiz (or question) and
+        optionally solution, which must be the puzzle's; or ``"hub:K-and-K/knights-and-knaves"``.
         """
         pairs = (_problem_and_gold(row, where) for where, row in rows(split, source, limit=limit, seed=seed))
         return islice(pairs, limit)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        _statements(problem)  # before an answer is paid for that could not be checked
+        _statements(problem)  # fails before anyone pays for an answer that cannot be checked
         roles = _roles(problem)
         either = f"{roles.word(True)} or {roles.word(False)}"
         instructions = _INSTRUCTIONS.format(
@@ -102,11 +101,11 @@ class KnightsKnaves:
         return instructed(instructions, problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
-        """Parse a puzzle in the published wording; an error quotes the place that cannot be parsed."""
+        """Parse a puzzle in the published wording. Errors quote the text that cannot be parsed."""
         return problem_of(text)
 
     def parse(self, problem: Problem, text: str) -> dict[str, str] | None:
-        """Everyone's role; None if a name has no role or two."""
+        """Role of each inhabitant; None if one has no role or two."""
         assignment = find_answer(text, _names(problem), _roles(problem))
         return None if assignment is None else {name: _word(is_knight) for name, is_knight in assignment.items()}
 
@@ -126,7 +125,7 @@ class KnightsKnaves:
         return None if answer is None else Gold(task=TASK, problem_id=problem.problem_id, value={"roles": answer})
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
-        """Correct if everyone's role is right."""
+        """Correct if every role is right."""
         answer = self.parse(problem, text)
         if answer is None:
             return judgement(False, "no answer for every inhabitant")

@@ -13,10 +13,10 @@ _MAX_BEFORE = 80
 
 
 def find_answer(text: str, names: Sequence[str], roles: Roles) -> dict[str, bool] | None:
-    """Assignment of the text; None if it leaves a name open or contradicts itself.
+    """Assignment in the text; None if it is incomplete or contradicts itself.
 
-    Looks first at JSON-like objects, of which the last complete one counts, and supposed ones ("if {...}, then") last;
-    then at the last ``<answer>`` part, which may be in words ("Zoey must be a knight", "(1) Zoey: knave").
+    The last complete JSON-like object counts, and suppositions ("if {...}, then") only without any other. Without such
+    an object the last ``<answer>`` part counts, which may be in words ("Zoey must be a knight", "(1) Zoey: knave").
     """
     objects = [
         (_SUPPOSES.search(text, max(0, match.start() - _MAX_BEFORE), match.start()) is not None, match[0])
@@ -32,10 +32,9 @@ def find_answer(text: str, names: Sequence[str], roles: Roles) -> dict[str, bool
 
 
 def _pairs(text: str, names: Sequence[str], roles: Roles, *, joint: str) -> Sequence[tuple[str, bool]]:
-    """Every "name is role" in order, except for "knight or knave", which repeats the question; and "role: names" at the
-    start of a line or a clause.
+    """(name, True for a knight) of each "name is role", in order, and "role: names" at the start of a line or clause.
 
-    The puzzle's own role words and knight/knave are understood.
+    The role may be one of the puzzle's words, knight or knave. "knight or knave" is skipped: it repeats the question.
     """
     value_of = {KNIGHTS.truthful: True, KNIGHTS.lying: False, roles.truthful: True, roles.lying: False}
     name_of = {name.lower(): name for name in names}

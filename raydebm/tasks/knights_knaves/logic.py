@@ -1,7 +1,7 @@
 """Statements about knights and knaves: their form, their truth, and the exact solver.
 
-A statement has the published data set's logic form: ``("telling-truth", i)`` and ``("lying", i)`` about person ``i``,
-and ``("not", s)``, ``("and", s, ...)``, ``("or", s, ...)``, ``("->", s, s)``, ``("<=>", s, s)`` over statements.
+Statements have the published data set's logic form: ``("telling-truth", i)`` or ``("lying", i)`` about person ``i``, or
+``("not", s)``, ``("and", s, ...)``, ``("or", s, ...)``, ``("->", s, s)``, ``("<=>", s, s)`` about statements ``s``.
 """
 
 from collections.abc import Sequence
@@ -16,26 +16,26 @@ Assignment = tuple[bool, ...]
 """True for a knight, in the order of the names."""
 
 MAX_PEOPLE = 12
-"""The solver evaluates 2**n worlds."""
+"""Limit because the solver evaluates 2**n worlds."""
 
 _ATOMS = ("telling-truth", "lying")
 _ARITY: dict[str, tuple[int, int]] = {"not": (1, 1), "and": (1, 9), "or": (1, 9), "->": (2, 2), "<=>": (2, 2)}
 
 
 def is_true(statement: Statement, knights: Sequence[bool]) -> bool:
-    """Truth of the statement under an assignment, which is one world."""
+    """Truth of the statement under an assignment."""
     return bool(_worlds(statement, knights, 1))
 
 
 def broken_statements(statements: Sequence[Statement], knights: Sequence[bool]) -> list[int]:
-    """Persons whose statement contradicts their role: a knight's is false or a knave's is true."""
+    """People whose statement contradicts their role: a knight's is false, or a knave's is true."""
     return [person for person, said in enumerate(statements) if is_true(said, knights) != knights[person]]
 
 
 def solutions(statements: Sequence[Statement]) -> list[Assignment]:
-    """Assignments that break no statement, in counting order.
+    """Assignments under which no statement is broken, in counting order.
 
-    All 2**n worlds are evaluated at once: bit ``w`` of an integer is the truth in world ``w``.
+    All 2**n assignments (worlds) are evaluated at once: bit ``w`` of an integer is the truth in world ``w``.
     """
     num_people = len(statements)
     num_worlds = 1 << num_people
@@ -52,7 +52,7 @@ def solutions(statements: Sequence[Statement]) -> list[Assignment]:
 
 
 def _worlds(statement: Statement, knight_in: Sequence[int], everything: int) -> int:
-    """Worlds in which the statement is true, as bits."""
+    """Worlds in which the statement is true, as bits of an integer."""
     operator, *parts = statement
     if operator == "telling-truth":
         return knight_in[parts[0]]
@@ -71,10 +71,10 @@ def _worlds(statement: Statement, knight_in: Sequence[int], everything: int) -> 
 
 
 def check_statement(value: object, num_people: int) -> Statement:
-    """Validated statement from a JSON value (lists) or a Python literal (tuples).
+    """Validate a statement, given as a JSON value (lists) or a Python literal (tuples).
 
     Raises:
-        TaskDataError: the value does not have the logic form, or names an unknown person.
+        TaskDataError: the value does not have the logic form, or refers to an unknown person.
     """
     if not isinstance(value, list | tuple) or len(value) < 2 or not isinstance(value[0], str):
         raise TaskDataError(f"not a statement: {value!r}; expected (operator, part, ...)")

@@ -1,7 +1,7 @@
-"""Generator of puzzles with exactly one solution, reproducible in every process.
+"""Sources of puzzles, and a reproducible generator of puzzles with exactly one solution.
 
-The logic forms are divided into three parts (``train``, ``test`` and ``build``, the training data of the embedded
-models) by a digest of the statements. So no two parts share a puzzle, even under other names.
+A digest of the statements divides the logic forms into three parts: ``train``, ``test`` and ``build``, which trains the
+embedded models. Two parts never share a puzzle, even with other names.
 """
 
 import random
@@ -23,7 +23,7 @@ _OPERATORS = ("atom", "not", "and", "or", "->", "<=>")
 
 @dataclass(frozen=True, slots=True)
 class Puzzle:
-    """A puzzle with its one solution."""
+    """A puzzle with its only solution."""
 
     names: tuple[str, ...]
     statements: tuple[Statement, ...]
@@ -38,8 +38,8 @@ def part_of(statements: tuple[Statement, ...]) -> str:
 
 
 def make_puzzle(num_people: int, *, part: str, seed: int, index: int) -> Puzzle:
-    """Puzzle number ``index`` with ``num_people`` people in a part of the space. ConfigError for an unknown part or
-    size."""
+    """Puzzle number ``index`` of ``num_people`` people in a part of the space. ConfigError for an unknown part or an
+    unsupported size."""
     if part not in PARTS:
         raise ConfigError(f"unknown part {part!r}; known: {', '.join(PARTS)}")
     return draw_puzzle(random.Random(seed_for("knights_knaves", part, seed, index, num_people)), num_people, part=part)
@@ -81,7 +81,7 @@ def _draw_atom(rng: random.Random, num_people: int) -> Statement:
 
 DEFAULT_SIZES = range(2, 9)
 DEFAULT_COUNTS = {"train": 6200, "test": 700}
-"""The paper's sizes, the default limit."""
+"""Default limit of generated puzzles, as in the paper."""
 
 HUB_DATASET = "K-and-K/knights-and-knaves"
 
@@ -90,13 +90,13 @@ _GENERATE = re.compile(r"generate:(\d+)(?:-(\d+))?")
 
 
 def rows(split: str, source: str | None, *, limit: int | None, seed: int) -> Iterator[tuple[str, Row]]:
-    """Pairs of (location of the row, row in the published format), in the source's order."""
+    """(location, row in the published format) of each row, in the source's order."""
     check_split(split, tuple(DEFAULT_COUNTS), task="knights_knaves")
     if source is None or source.startswith("generate"):
         return _generated(split, _sizes(source), limit=limit, seed=seed)
     dataset = hub_name(source, HUB_DATASET)
     if dataset is not None:
-        # The published sets have one configuration per split, with one part per size ("2ppl" ...).
+        # The published set has one configuration per split, which has one hub split per size ("2ppl", ...).
         return hub_rows(dataset, split, otherwise="use a .jsonl file or generate:2-8")
     otherwise = f"a .jsonl file, a folder, generate:2-8, or hub:{HUB_DATASET}"
     return file_rows(local_file(source, split, otherwise=otherwise, names=_FILES))
@@ -113,7 +113,7 @@ def _sizes(source: str | None) -> range:
 
 
 def _generated(split: str, sizes: range, *, limit: int | None, seed: int) -> Iterator[tuple[str, Row]]:
-    """Puzzles of alternating sizes. Repeated quizzes are skipped, so ids are unique."""
+    """Puzzles of alternating sizes. Repeated quizzes are skipped, so that ids are unique."""
     count = DEFAULT_COUNTS[split] if limit is None else limit
     seen: set[str] = set()
     index = 0

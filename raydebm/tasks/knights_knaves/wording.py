@@ -58,7 +58,7 @@ KNIGHTS = Roles()
 
 
 def claim_text(statement: Statement, names: Sequence[str], roles: Roles = KNIGHTS) -> str:
-    """The statement in words, with parentheses around parts that are not atoms."""
+    """The statement in words, with parentheses around parts that are neither atoms nor negated atoms."""
     operator, *parts = statement
     if operator in ("telling-truth", "lying"):
         return f"{names[parts[0]]} is {roles.phrase(operator == 'telling-truth')}"
@@ -80,7 +80,7 @@ def _part_text(part: Statement, names: Sequence[str], roles: Roles) -> str:
 
 
 def quiz_text(names: Sequence[str], speeches: Sequence[str], roles: Roles = KNIGHTS) -> str:
-    """The whole puzzle; ``speeches`` are complete sentences, one per person."""
+    """Text of a whole puzzle. Speeches are complete sentences, one per person."""
     truthful, lying = f"{roles.truthful}s", f"{roles.lying}s"
     return (
         f"A very special island is inhabited only by {truthful} and {lying}. "
@@ -112,8 +112,6 @@ _CLAIM_TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PuzzleReading:
-    """Parsed text of a puzzle."""
-
     names: tuple[str, ...]
     roles: Roles
     statements: tuple[Statement, ...]
@@ -123,7 +121,7 @@ def read_quiz(text: str) -> PuzzleReading:
     """Parse a whole puzzle.
 
     Raises:
-        TaskDataError: a part of the wording is missing or not understood; the message quotes it.
+        TaskDataError: a part of the wording is missing or cannot be parsed; the message names or quotes it.
     """
     roles = _read_roles(text)
     meet = _MEET.search(text)

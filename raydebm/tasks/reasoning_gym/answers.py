@@ -1,4 +1,4 @@
-"""Extraction of answers, and a normal form of equivalent answers."""
+"""Extraction and normal form of answers."""
 
 import re
 from fractions import Fraction
@@ -11,21 +11,18 @@ from raydebm.tasks.sources import written_value
 OPEN, CLOSE = "<answer>", "</answer>"
 
 MAX_STRUCTURE_CHARS = 20_000
-"""Length limit; a longer list or map is compared as text."""
+"""Maximum length of a list or map; a longer one is compared as text."""
 
 _SPACES = re.compile(r"[ \t\u00a0]+")
 _DECIMAL = re.compile(r"[-+]?(?:0|[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d{0,40})(?:\.\d{1,40})?")
-"""Numbers with leading zeros are not read: in a string of bits the zeros count."""
+"""Numbers without leading zeros, because these matter in strings of bits."""
 _WORD = re.compile(r"[A-Za-z]+")
-"""A whole answer in which case does not matter: True, yes, Grandfather."""
+"""Answer of one word, whose case does not matter: True, yes, Grandfather."""
 _HEXADECIMAL = re.compile(r"-?0[xX][0-9a-fA-F]{1,60}")
 
 
 def find_answer(text: str) -> str | None:
-    """Content of the last complete ``<answer>`` part, without surrounding whitespace, or None.
-
-    An empty part is not an answer.
-    """
+    """Content of the last complete ``<answer>`` part, without surrounding whitespace; None without one, or if empty."""
     start = text.rfind(OPEN, 0, max(text.rfind(CLOSE), 0))
     if start < 0:
         return None
@@ -33,11 +30,11 @@ def find_answer(text: str) -> str | None:
 
 
 def normal_form(answer: str) -> str:
-    """Normal form; equal for equivalent answers.
+    """Normal form, equal for equivalent answers.
 
-    In one line, whitespace only separates; in several lines, which may be a drawing, only whitespace at their ends
-    is ignored. Also ignored are the case of a single word, commas in numbers, trailing zeros of decimals, and the
-    spaces and quotes of a list or map in JSON or Python.
+    In one line, runs of whitespace count as one space. In several lines, which may be a drawing, only whitespace at
+    their ends is ignored. Also ignored are the case of a single word, commas in numbers, trailing zeros of decimals,
+    and the spaces and the kind of quotes of a list or map in JSON or Python.
     """
     lines = answer.strip().splitlines()
     text = "\n".join(line.rstrip() for line in lines) if len(lines) > 1 else _SPACES.sub(" ", "".join(lines))
@@ -52,7 +49,6 @@ def normal_form(answer: str) -> str:
 
 
 def _structure(text: str) -> Any | None:
-    """The list or map written in a text, or None."""
     if text[:1] not in ("[", "{", "(") or len(text) > MAX_STRUCTURE_CHARS:
         return None
     try:
@@ -63,10 +59,10 @@ def _structure(text: str) -> Any | None:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON: tuples become lists, keys become text.
+    """The value as JSON: tuples become lists, keys become text, whole floats become integers.
 
     Raises:
-        TypeError: a value without a JSON form, such as a set or bytes.
+        TypeError: a value has no JSON form, such as a set or bytes.
     """
     if isinstance(value, dict):
         return {str(key): _plain(inner) for key, inner in value.items()}

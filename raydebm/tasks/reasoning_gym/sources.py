@@ -27,7 +27,7 @@ DEFAULT_SIZE = 100
 """Number of generated entries per data set, before they are divided into splits."""
 
 SCORE_CPU_S, ENTRIES_CPU_S = 10.0, 120.0
-"""Limits of one score, and of generating one data set."""
+"""Limits of CPU time for one score, and for generating one data set."""
 
 _GENERATE = re.compile(r"generate:(?P<names>[a-z0-9_]+(?:,[a-z0-9_]+)*)(?:\?(?P<settings>[a-z0-9_=&]*))?")
 _FORM = "generate:countdown,graph_color?size=200&seed=1"
@@ -35,21 +35,19 @@ _FILE_NAME = re.compile(r"problems(?P<rest>.*)\.jsonl(?:\.gz)?")
 _NO_ANSWER = ("None", "")
 _NOT_VERIFIED = "%s are judged by their expected answer, not by reasoning-gym's verifier: %s"
 
-
 Pair = tuple[Problem, Gold]
 _Row = tuple[Problem, Gold, Mapping[str, Any] | None]
-"""A pair, and settings of its data set among whose entries the question has yet to be looked up."""
+"""A pair, with the settings of its data set if the question's entry in it is still to be found."""
 
 
 def problem_of(text: str, *, dataset: str = "", category: str = "", source_id: str | None = None) -> Problem:
-    """Problem of a question, whose kind is its data set; the category, such as ``"games"``, groups data sets in
-    reports."""
+    """Problem of a question. Its kind is the data set; reports group by the category, such as ``"games"``."""
     return question_of(TASK, text, difficulty=category, kind=dataset, dataset=dataset, source_id=source_id)
 
 
 def questions(split: str, source: str | None, *, seed: int) -> Iterator[Pair]:
-    """Questions of a source (see ``ReasoningGym.pairs``) with gold; its data sets take turns, so that a limit takes
-    some of each. Generated questions are assigned to a split by a digest of their text."""
+    """Questions of a source (see ``ReasoningGym.pairs``) with gold. Data sets take turns, so that a limit takes some of
+    each. Generated questions are assigned to a split by a digest of their text."""
     if source is None or source.startswith("generate"):
         rows = _generated(split, source or "", seed=seed)
     else:
@@ -85,7 +83,7 @@ def _filled(text: str, where: str) -> str:
 
 
 def _gold(problem: Problem, answer: Any, *, entry: tuple[Mapping[str, Any], int] | None = None) -> Gold:
-    """Gold with the reference answer, None if many are right, and the entry of reasoning-gym for its verifier."""
+    """Gold with the reference answer (None without one) and, for the verifier, the question's entry in its data set."""
     value: dict[str, Any] = {"answer": None if answer is None or str(answer).strip() in _NO_ANSWER else str(answer)}
     if entry is not None:
         value["entry"] = {"dataset": problem.kind, "config": dict(entry[0]), "index": entry[1]}
@@ -93,7 +91,7 @@ def _gold(problem: Problem, answer: Any, *, entry: tuple[Mapping[str, Any], int]
 
 
 def _generator_of(source: str, *, seed: int) -> tuple[tuple[str, ...], dict[str, int]]:
-    """(data sets, settings) of ``generate:...``."""
+    """(data sets, settings) of a source ``generate:...``."""
     match = _GENERATE.fullmatch(source)
     parameters = dict(parse_qsl(match["settings"] or "", keep_blank_values=True)) if match else {}
     if (
@@ -126,7 +124,7 @@ def _recorded(file: Path) -> Iterator[_Row]:
 
 
 def _configs_beside(file: Path) -> Mapping[str, Any]:
-    """Settings of each data set, from ``configs_easy.json`` next to ``problems_easy.jsonl.gz``; empty without it."""
+    """Settings by data set, from for example ``configs_easy.json`` next to ``problems_easy.jsonl.gz``, if it exists."""
     match = _FILE_NAME.fullmatch(file.name)
     path = file.with_name(f"configs{match['rest']}.json") if match else None
     if path is None or not path.is_file():
@@ -137,12 +135,12 @@ def _configs_beside(file: Path) -> Mapping[str, Any]:
         raise TaskDataError(f"file {str(path)!r} cannot be read as JSON: {error}") from error
     configs = content.get("configs", content) if isinstance(content, Mapping) else None
     if not isinstance(configs, Mapping):
-        raise TaskDataError(f"file {str(path)!r} must hold an object with the settings of each data set")
+        raise TaskDataError(f"file {str(path)!r} must contain an object with the settings of each data set")
     return configs
 
 
 def _with_entry(problem: Problem, gold: Gold, config: Mapping[str, Any] | None) -> Pair:
-    """The pair, with the verifier's entry if its data set has the question."""
+    """The pair; its gold has the verifier's entry if the data set has the question."""
     index = None if config is None else _indices_of(problem.kind, canonical_json(dict(config))).get(problem.prompt)
     if config is not None and index is not None:
         gold = _gold(problem, gold.value["answer"], entry=(config, index))
@@ -151,8 +149,8 @@ def _with_entry(problem: Problem, gold: Gold, config: Mapping[str, Any] | None) 
 
 @functools.lru_cache(maxsize=512)
 def _indices_of(dataset: str, config: str) -> Mapping[str, int]:
-    """Index of each question of a data set; empty, with a warning, if it cannot be generated. Cached, because both
-    splits of a run need it."""
+    """Index by question of a data set; empty, with a warning, if it cannot be generated. Cached, because every question
+    of the data set is looked up."""
     try:
         _, entries = entries_of(dataset, json.loads(config))
     except LibraryError as error:
@@ -171,14 +169,14 @@ def is_installed() -> bool:
 
 
 def entries_of(dataset: str, config: Mapping[str, Any]) -> tuple[str, list[tuple[str, str]]]:
-    """(category, questions with their answers in order) of a generated data set. LibraryError if there is none, it
-    refuses the config, or it takes too long."""
+    """(category, questions with answers in order) of a generated data set. LibraryError if it is unknown, refuses the
+    config, or takes too long."""
     reply = library("reasoning-gym").ask({"entries": dataset, "config": dict(config)}, cpu_s=ENTRIES_CPU_S)
     return reply["category"], [(question, answer) for question, answer in reply["entries"]]
 
 
 def score_of(dataset: str, config: Mapping[str, Any], index: int, *, question: str, answer: str) -> float:
-    """Score in [0, 1] of the data set's verifier for an answer to one of its entries. LibraryError if it took too
-    long or failed, or this version has another question at the index."""
+    """Score in [0, 1] by the data set's verifier for an answer to one of its entries. LibraryError if it fails or takes
+    too long, or if this version of the package has another question at the index."""
     request = {"score": dataset, "config": dict(config), "index": index, "question": question, "answer": answer}
     return float(library("reasoning-gym").ask(request, cpu_s=SCORE_CPU_S)["score"])

@@ -1,10 +1,10 @@
 """Sandbox for untrusted Python programs, with limits on time, memory, output, disk, processes, network and files.
 
 bubblewrap gives every sandbox its own namespaces (processes, network, mounts, IPC, host name), an almost empty
-read-only file system and no capabilities; resource limits bound usage; a filter refuses unneeded system calls. Without
-bubblewrap nothing runs.
+read-only file system and no capabilities. Resource limits bound usage, and a filter refuses unneeded system calls
+(without libseccomp it is missing). Without bubblewrap, programs are not run.
 
-Right answers are never inside: programs return output or values, and the caller compares them outside.
+Right answers never enter a program's sandbox: it returns output or values, and the caller compares them outside.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,8 @@ class Sandbox:
     """Factory of sandboxed processes, with the limits and packages of their programs.
 
     Args:
-        limits: default limits of every program.
-        packages: installed packages that programs may import in addition to the standard library.
+        limits: default limits of each program.
+        packages: packages that programs may import in addition to the standard library, if installed.
 
     Raises:
         ResourceError: programs cannot be isolated on this machine.
@@ -35,12 +35,12 @@ class Sandbox:
         self._start = _best_start()
 
     def session(self) -> Session:
-        """A new sandbox, for one program and its inputs; close it, or use it as a context manager. ResourceError if
-        it does not start."""
+        """Start a sandbox for one program and its inputs. Close it, or use it as a context manager. ResourceError if it
+        does not start."""
         return Session(self._start, self.limits, packages=self._packages)
 
     def unused(self, session: Session | None) -> Session:
-        """The session, or a new one in its place if a program left files in it, which the next one would find."""
+        """The session; a new one in its place if it is None, is closed, or has files of an earlier program."""
         if session is not None and not session.is_used:
             return session
         if session is not None:

@@ -1,8 +1,7 @@
 """Start of the sandbox's process by bubblewrap, with namespaces and an almost empty file system.
 
-There are two ways, because the kernel does not limit the number of threads of the user root: if raydebm itself runs as
-root (as in most containers) and may, the process in the sandbox changes to its own user id; otherwise it runs in a user
-namespace.
+The process runs in a user namespace, or, if raydebm runs as root with sufficient rights (as in most containers), under
+a user id of its own: the kernel does not limit the number of root's threads.
 """
 
 import importlib.util
@@ -23,11 +22,11 @@ from raydebm.tasks.sandbox.program_limits import Limits
 WORK = "/tmp"
 PACKAGES = "/packages"
 OWN = "/sandbox"
-"""Import path of the sandbox's own modules, which programs do not search."""
+"""Import path of the sandbox's own modules, removed before programs run."""
 _INSIDE = Path(inside.__file__).parent
 _NOBODY = 65534
 _FIRST_UID, _NUM_UIDS = 1_879_048_192, 1 << 26
-"""User ids of sandboxes started by root: far from those of people, services and container ranges."""
+"""Range of user ids for sandboxes that root starts, outside those of people, services and containers."""
 _next_uid = itertools.count(os.getpid() * 1009)
 
 
@@ -44,20 +43,20 @@ IN_USER_NAMESPACE = Start(name="bubblewrap in a user namespace", change_user=Fal
 
 
 def isolated_starts() -> tuple[Start, ...]:
-    """The ways for this machine, best first."""
+    """Ways to start a sandbox on this machine, best first; empty without bubblewrap."""
     if shutil.which("bwrap") is None:
         return ()
     return (AS_OTHER_USER, IN_USER_NAMESPACE) if os.geteuid() == 0 else (IN_USER_NAMESPACE,)
 
 
 def next_uid() -> int:
-    """A user id that no other sandbox of this machine has, derived from the process id."""
+    """User id derived from the process id; two sandboxes of this machine rarely share one."""
     return _FIRST_UID + next(_next_uid) % _NUM_UIDS
 
 
 @cache
 def interpreter() -> str:
-    """The real executable behind a virtual environment's link."""
+    """Executable of this interpreter, behind the links of a virtual environment."""
     return os.path.realpath(sys.executable)
 
 
@@ -72,14 +71,14 @@ _ENVIRONMENT = {
     "TMPDIR": WORK,
     "PATH": "",
     "PYTHONPATH": f"{OWN}:{PACKAGES}",
-    # The same program prints its sets in the same order every time.
+    # A program prints its sets in the same order in every run.
     "PYTHONHASHSEED": "0",
-    # As in the Python versions that most published programs were written for.
+    # The Python versions that most published programs were written for have no such limit.
     "PYTHONINTMAXSTRDIGITS": "0",
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
 }
-"""The whole environment of a program in the sandbox."""
+"""All environment variables of a program in the sandbox."""
 
 
 def _bubblewrap(start: Start, limits: Limits, packages: Sequence[str]) -> list[str]:
@@ -92,7 +91,7 @@ def _bubblewrap(start: Start, limits: Limits, packages: Sequence[str]) -> list[s
         words += ["--unshare-user", "--uid", str(_NOBODY), "--gid", str(_NOBODY)]
         words += ["--disable-userns"] if "--disable-userns" in _help_text() else []
     words += ["--clearenv", *(word for variable in _ENVIRONMENT.items() for word in ("--setenv", *variable))]
-    # By default bubblewrap creates some parent folders for its own user alone.
+    # By default, only bubblewrap's own user can read some of the parent folders that it creates.
     folders = {str(folder) for path in _system_paths() for folder in Path(path).parents}
     for folder in sorted(folders - {"/"} | {"/dev", PACKAGES, OWN}):
         words += ["--perms", "0755", "--dir", folder]
@@ -118,7 +117,7 @@ def _help_text() -> str:
 
 @cache
 def _system_paths() -> tuple[str, ...]:
-    """The interpreter, its standard library and the shared libraries, without user files."""
+    """Existing paths of the interpreter, its standard library and the shared libraries."""
     return tuple(dict.fromkeys(path for path in _candidate_paths() if os.path.exists(path)))
 
 
@@ -134,7 +133,7 @@ def _candidate_paths() -> Iterator[str]:
 
 @cache
 def _masked_paths() -> tuple[str, ...]:
-    """Entries of the standard library's folder that are not part of it."""
+    """Folders of installed packages inside the standard library's folder."""
     standard = sysconfig.get_path("stdlib")
     folders = (os.path.join(standard, name) for name in ("site-packages", "dist-packages"))
     return tuple(path for path in folders if os.path.isdir(path))

@@ -11,22 +11,22 @@ class Limits:
     """Limits of one run of a program, or one call of a function."""
 
     cpu_s: float = 4.0
-    """Processor time, which gives the same verdict on a busy machine."""
+    """CPU time, which does not depend on how busy the machine is."""
     wall_s: float = 12.0
-    """Wall-clock time, for programs that sleep or wait."""
+    """Wall-clock time, which bounds programs that sleep or wait."""
     memory_bytes: int = 1024 * MIB
     """Address space of the process."""
     output_bytes: int = 16 * MIB
     """Bytes of stdout, or of a call's result."""
     disk_bytes: int = 16 * MIB
-    """Size of the work folder, which is in memory and initially empty."""
+    """Size of the working directory, which is in memory and initially empty, and of each file."""
     num_threads: int = 16
-    """Threads after the first; new processes are refused altogether with the system call filter."""
+    """Number of threads after the first. The system call filter refuses new processes."""
 
 
 class Status(StrEnum):
     OK = "ok"
-    """The program ended by itself with exit code 0, or the call returned."""
+    """The program ended with exit code 0, or the call returned."""
     RUNTIME_ERROR = "runtime_error"
     TIMEOUT = "timeout"
     MEMORY = "memory"
@@ -42,7 +42,6 @@ class Result:
     stdout: bytes = b""
     """Output of a program, at most ``Limits.output_bytes``."""
     value: object = None
-    """Returned value of a call with status OK: plain data; any other is an ``inside.values.Opaque``, which equals
-    nothing."""
+    """Returned value of a call with status OK: plain data, or an ``inside.values.Opaque`` in place of other data."""
     detail: str = ""
-    """Short reason if it was not OK."""
+    """Short reason for a status other than OK."""

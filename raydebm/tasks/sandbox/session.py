@@ -1,4 +1,4 @@
-"""One sandbox: a process that runs requests one after another, watched from outside."""
+"""One sandbox: a process that handles one request after another, watched from outside."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from raydebm.tasks.sandbox.syscalls import filter_program
 
 _START_S = 60.0
 _GRACE_S = 5.0
-"""Seconds beyond a request's own limit, which is enforced inside, until everything is killed from outside."""
+"""Seconds after a request's own limit, which is enforced inside, until the whole sandbox is killed from outside."""
 _NUM_CALLS = 1000
 _NUM_DESCRIPTORS = 64
 _LOST = "the sandbox was lost"
@@ -31,7 +31,7 @@ Frame = tuple[dict[str, Any], bytes]
 
 
 class _LostError(Exception):
-    """The process in the sandbox ended, or does not answer in time."""
+    """The process in the sandbox ended, or did not answer in time."""
 
     def __init__(self, message: str, status: Status = Status.RUNTIME_ERROR) -> None:
         super().__init__(message)
@@ -39,12 +39,10 @@ class _LostError(Exception):
 
 
 class Session:
-    """A started sandbox. Not thread-safe, and to be closed by the thread that opened it.
-
-    (The kernel ends the sandbox when the thread that started it ends.)
+    """A started sandbox. Not thread-safe; the kernel ends the sandbox when the thread that started it ends.
 
     Raises:
-        ResourceError: it does not start; the message has its output.
+        ResourceError: the sandbox does not start; the message has its stderr.
     """
 
     def __init__(self, start: Start, limits: Limits, *, packages: Sequence[str] = ()) -> None:
@@ -73,7 +71,7 @@ class Session:
 
     @property
     def pid(self) -> int:
-        """Id of the ancestor of all processes in the sandbox."""
+        """Process id of the ancestor of all processes in the sandbox."""
         return self._process.pid
 
     def _config(self) -> dict[str, Any]:
@@ -101,8 +99,8 @@ class Session:
         """Run a program in a new process. Do not reuse the session once ``is_used`` is true.
 
         Args:
-            limits: time and output of this run; memory, disk and threads are the session's.
-            prelude: names that a program may use without importing them, with their modules.
+            limits: limits of time and output for this run. Memory, disk and threads are limited by the session.
+            prelude: modules by the names that the program may use without importing them.
         """
         limits = limits or self._limits
         text = source.encode("utf-8", "surrogatepass")
@@ -117,12 +115,12 @@ class Session:
         return Result(status=status, stdout=stdout, detail=detail)
 
     is_used = False
-    """A program left files behind, or the sandbox is lost: use a new one for the next program."""
+    """True if a program left files behind, or the sandbox is lost or closed: the next program needs a new one."""
 
     def open_program(
         self, source: str, *, limits: Limits | None = None, prelude: Mapping[str, str] | None = None
     ) -> Result:
-        """Load a program whose functions ``call`` will call. The result has no value."""
+        """Load a program for ``call``. The result has no value."""
         limits = limits or self._limits
         try:
             self._open("serve", [source, dict(prelude or {})], limits)
@@ -131,8 +129,8 @@ class Session:
         return self._result_of({}, limits)
 
     def open_test(self, test: str, function: str, *, limits: Limits | None = None) -> None:
-        """Load trusted test code that calls functions outside; ``step`` runs it from call to call. ResourceError if
-        the sandbox is lost."""
+        """Load trusted test code, whose calls are answered from outside; ``step`` runs it from call to call.
+        ResourceError if the sandbox is lost."""
         try:
             self._open("check", [test, function], limits or self._limits)
         except _LostError as error:
@@ -141,7 +139,7 @@ class Session:
         self._pending = _line({"id": self._test_id})
 
     def step(self, *, limits: Limits | None = None) -> dict[str, Any]:
-        """Run the test code up to its next call (``{"function", "ask": arguments}``) or its end (``{"done"}`` or
+        """Run the test code up to its next call (``{"function", "ask": arguments}``) or its end (``{"done": True}`` or
         ``{"failed": reason}``)."""
         pending, self._pending = self._pending, b""
         reply = self._ask(pending, limits or self._limits)
@@ -149,22 +147,22 @@ class Session:
         return _message(reply, self._test_id) or failed
 
     def answer(self, value: Any) -> None:
-        """Set the call's result, which is sent with the next step."""
+        """Set the result of the pending call, which the next step sends."""
         self._pending = _line({"value": encode(value)})
 
     def answer_raised(self, reason: str) -> None:
-        """Give the pending call of the test code an exception, which the next step sends."""
+        """Set an exception as the result of the pending call, which the next step sends."""
         self._pending = _line({"raised": reason})
 
     def call(self, function: str, arguments: Sequence[Any], *, limits: Limits | None = None) -> Result:
-        """Call a function of the opened program (or a method of its class Solution) with plain data.
+        """Call a function of the loaded program (or a method of its class Solution) with plain data.
 
-        After a result with status TIMEOUT or OUTPUT_LIMIT the program has ended.
+        The program has ended after a result with status TIMEOUT or OUTPUT_LIMIT.
         """
         return self.call_encoded(function, encode(list(arguments)), limits=limits)
 
     def call_encoded(self, function: str, arguments: Any, *, limits: Limits | None = None) -> Result:
-        """Like ``call``, with arguments that ``inside.values.encode`` made."""
+        """Like ``call``, with arguments encoded by ``inside.values.encode``."""
         return self._result_of({"function": function, "arguments": arguments}, limits or self._limits)
 
     def _open(self, role: str, arguments: list[Any], limits: Limits) -> None:
@@ -172,7 +170,7 @@ class Session:
         self._exchange(header, b"", timeout_s=limits.wall_s + _GRACE_S)
 
     def _result_of(self, question: Mapping[str, Any], limits: Limits) -> Result:
-        # A fresh id per request, so that the program's own output is not taken for an answer.
+        # A random id per request, so that the program cannot forge an answer in advance.
         question_id = secrets.token_hex(16)
         reply = self._ask(_line({"id": question_id, **question}), limits)
         return _call_result(reply, _message(reply, question_id))
@@ -208,14 +206,14 @@ class Session:
         return bytes(content)
 
     def close(self) -> None:
-        """End everything in the sandbox. May be called twice."""
+        """End all processes in the sandbox. May be called twice."""
         self.is_used = True
         if self._process.poll() is None:
-            # All processes of a namespace die with its first one, which dies soon after bubblewrap.
+            # All processes of a namespace die with its first one, which dies shortly after bubblewrap.
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             deadline = time.monotonic() + _GRACE_S
-            with suppress(OSError):  # reads until the pipe closes, when every process has ended
+            with suppress(OSError):  # the pipe closes when every process has ended
                 while arrived(self._replies, 1 << 16, deadline):
                     pass
         self._process.wait()
@@ -231,12 +229,11 @@ class Session:
 
 
 def _watched(limits: Limits) -> dict[str, float]:
-    """The limits that are watched inside."""
     return {"cpu_s": limits.cpu_s, "wall_s": limits.wall_s, "output_bytes": limits.output_bytes}
 
 
 def _at_most(name: str, value: int) -> tuple[int, int]:
-    """(soft, hard) of a limit, within this process's hard limit."""
+    """(soft, hard) value of a resource limit, at most this process's hard limit."""
     _, hard = resource.getrlimit(getattr(resource, name))
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     return value, value
@@ -292,7 +289,7 @@ def _ending(reply: Mapping[str, Any], limits: Limits) -> tuple[Status, str]:
 
 
 def _note(text: str) -> dict[str, str]:
-    """Last message of the harness; a program that writes here itself can only choose how it fails."""
+    """Last message of the child. A program that writes one itself can only choose how it fails."""
     try:
         note = json.loads(text.strip().rpartition("\n")[2])
     except (ValueError, RecursionError):

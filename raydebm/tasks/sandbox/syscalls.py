@@ -6,9 +6,9 @@ import os
 from functools import cache
 
 _REFUSED = (
-    # processes: a judged program needs threads, and nothing but threads
+    # new processes; threads are allowed
     *("fork", "vfork", "execve", "execveat"),
-    # signals: they could end the watching process
+    # signals, which could end the watching process
     *("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"),
     # memory and descriptors of other processes
     *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "pidfd_getfd", "pidfd_open", "kcmp"),
@@ -19,7 +19,7 @@ _REFUSED = (
     *("move_mount", "open_tree", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr"),
     # memory outside all limits of the process
     *("memfd_create", "memfd_secret", "shmget", "shmat", "msgget", "semget", "mq_open"),
-    # kernel interfaces that are often attacked and never needed here
+    # kernel interfaces that are often attacked and not needed here
     *("bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register"),
     *("keyctl", "add_key", "request_key", "init_module", "finit_module", "delete_module", "kexec_load"),
     *("kexec_file_load", "open_by_handle_at", "name_to_handle_at", "quotactl", "acct", "swapon", "swapoff", "reboot"),
@@ -42,9 +42,9 @@ class _Comparison(ctypes.Structure):
 
 @cache
 def filter_program() -> bytes:
-    """A BPF program for this machine's architecture that allows all calls but the refused ones (EPERM).
+    """BPF program for this machine's architecture that allows all system calls except the refused ones.
 
-    Empty if libseccomp is not installed or cannot build it.
+    Empty if libseccomp is not installed or cannot build the filter.
     """
     try:
         library = ctypes.CDLL("libseccomp.so.2")
@@ -70,10 +70,10 @@ def _add_rules(library: ctypes.CDLL, context: int) -> bool:
     failed = False
     for name in _REFUSED:
         number = library.seccomp_syscall_resolve_name(name.encode())
-        if number >= 0:  # older libraries do not know all names; other architectures do not have all calls
+        if number >= 0:  # unknown to an older library, or missing on this architecture
             failed |= library.seccomp_rule_add_array(context, _ERRNO | errno.EPERM, number, 0, None) != 0
-    # A new process is a clone without CLONE_THREAD. The arguments of clone3 are in memory, where a filter cannot look;
-    # if it does not exist, the C library uses clone.
+    # A new process is a clone without CLONE_THREAD. The arguments of clone3 are in memory, which a filter cannot read;
+    # if the call seems not to exist, the C library uses clone.
     new_process = _Comparison(0, _MASKED_EQUAL, _CLONE_THREAD, 0)
     for name, code, arguments in (("clone", errno.EPERM, (new_process,)), ("clone3", errno.ENOSYS, ())):
         number = library.seccomp_syscall_resolve_name(name.encode())

@@ -1,8 +1,8 @@
 """TACO: competitive programming in Python, judged by hidden tests (paper section 4.1 and its appendix on data).
 
-Hidden tests, which are gold, decide about a program. Public tests, from the statement or a user, are a constraint (the
-paper has none here), and programs vote by their behaviour on the public inputs. All programs run in a sandbox
-(``raydebm.tasks.sandbox``), and all comparisons are made outside.
+Hidden tests, which are gold, label a program. Public tests, from the statement, the data or a user, are a constraint
+(the paper has none here), and programs vote by their behaviour on the public inputs. Programs run in a sandbox
+(``raydebm.tasks.sandbox``), and their results are compared outside of it.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,6 @@ NUM_REMEMBERED = 256
 """Number of programs whose behaviour a process caches."""
 
 _FILES = ("{split}.jsonl.gz", "{split}.jsonl", "problems_{split}.jsonl.gz", "problems_{split}.jsonl")
-
 
 _FEEDBACK = (
     f"Your program fails these tests:\n{RULES}\nFind the mistake and correct it. Reply with the whole corrected "
@@ -57,40 +56,40 @@ class Taco(FileTask):
         "Then end with the whole program in one fenced block that starts with ```python, and write nothing after it."
     )
     excluded_difficulties: ClassVar[frozenset[str]] = frozenset({"VERY_HARD"})
-    """Difficulties that are not loaded, as in the paper, whose generators solve none of them. A subclass may change
-    them."""
+    """Difficulties that are not loaded, as in the paper, whose generators solve none of these problems. A subclass may
+    change them."""
     limits: ClassVar[Limits] = Limits(cpu_s=4.0)
-    """Limits of each test: the paper's 4 s, counted as CPU time."""
+    """Limits of each test. The paper's 4 s count as CPU time."""
     packages: ClassVar[tuple[str, ...]] = ("numpy",)
-    """Packages that programs may import apart from the standard library, if installed: as in the official grader."""
+    """Packages that programs may import, if installed, along with the standard library; as in the official grader."""
 
     def __init__(self) -> None:
         self.constraints = (Constraint(name="public tests", check=self._failed_public_tests),)
-        """C_j is the share of the public tests that a program fails. The constraint is not exact, because public tests
-        are only a part of the requirements."""
+        """The penalty is the share of public tests that a program fails. The constraint is not exact, because public
+        tests cover only a part of the requirements."""
         self._sandbox: Sandbox | None = None
-        # Constraint and vote key use one run, and equal programs of a pool are run once.
+        # The constraint and the vote key share a run, and equal programs of a pool are run once.
         self._behaviour = lru_cache(maxsize=NUM_REMEMBERED)(self._run_public_tests)
 
     def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
         """Problems with gold.
 
-        The source is None or ``"hub:BAAI/TACO"`` for the published data set, ``"hub:likaixin/TACO-verified"`` for the
-        paper's part of it; or a ``.jsonl`` or ``.jsonl.gz`` file (or a folder with a file named after the split) with
-        TACO's fields (question, input_output, starter_code, difficulty, solutions), or with those of the recorded APPS,
-        HumanEval and MBPP files.
+        The source is None or ``"hub:BAAI/TACO"`` for the published data set, or ``"hub:likaixin/TACO-verified"`` for
+        the part that the paper uses; or a ``.jsonl`` or ``.jsonl.gz`` file (or a folder with a file named after the
+        split) with TACO's fields (question, input_output, starter_code, difficulty, solutions, public_tests), or with
+        those of the recorded APPS, HumanEval and MBPP files.
         """
         rows = split_rows(split, source, dataset=HUB_DATASET, names=_FILES)
         pairs = (problem_and_gold(row, where) for where, row in rows)
         return (pair for pair in pairs if pair[0].difficulty not in self.excluded_difficulties)
 
     def messages(self, problem: Problem) -> tuple[Message, ...]:
-        """The statement, and given public tests that it does not contain."""
+        """The instructions and the statement, followed by the public tests of the problem's data."""
         given = shown_tests(problem.data.get(FIELD) or [], problem.data.get("function"))
         return instructed(self.instructions, f"{problem.prompt}\n\n{given}" if given else problem.prompt)
 
     def problem_from_text(self, text: str) -> Problem:
-        """The statement as typed. Without hidden tests, such problems are answered and never judged."""
+        """Problem of a typed statement. It has no hidden tests, so its answers are never judged."""
         return problem_of_prompt(typed_question(text, "a programming problem needs words", str.isalpha))
 
     def parse(self, problem: Problem, text: str) -> str | None:
@@ -102,9 +101,9 @@ class Taco(FileTask):
     def vote_key(self, problem: Problem, answer: Answer) -> str:
         """Key of programs with the same behaviour on every public input.
 
-        Without public inputs, or if the program does nothing on any of them (it crashes, never ends or prints nothing),
-        only programs that differ in comments, docstrings and spacing alone share a key: programs that fail in different
-        ways are not a majority.
+        Without public inputs, or if the program has no result on any of them (it crashes, never ends or prints
+        nothing), only programs with the same ``normal_form`` share a key: programs that fail in different ways are not
+        a majority.
         """
         tests = public_tests(problem)
         key = self._behaviour(_program(problem, answer), tests).key if tests else None
@@ -119,8 +118,8 @@ class Taco(FileTask):
         return behaviour_of(program, tests, sandbox=self._started_sandbox(), limits=self.limits)
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
-        """Correct if every hidden test passes. Without tests there is no verdict; where programs cannot be isolated,
-        ResourceError is raised."""
+        """Correct if every hidden test passes; incorrect without a program; unlabeled without tests. ResourceError if
+        programs cannot be isolated."""
         code = self.parse(problem, text)
         if code is None:
             return judgement(False, "no_code: no program in the text", severity=Grade.NO_CODE.severity)

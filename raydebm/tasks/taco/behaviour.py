@@ -1,6 +1,6 @@
 """Behaviour of a program on the public inputs: the failed tests, and a key shared by programs of equal behaviour.
 
-Programs run in the sandbox, once per input; outputs and values are compared outside.
+Programs run in the sandbox, once per input; their outputs and values are compared outside of it.
 """
 
 import ast
@@ -18,12 +18,11 @@ from raydebm.tasks.taco.comparison import same_literal, same_output
 from raydebm.tasks.taco.grading import PRELUDE, completed
 
 TOTAL_S = 30.0
-"""Wall-clock time after which no further test of a program starts. Only programs that sleep reach it, because CPU time
-is also limited."""
+"""Wall-clock time after which no further test of a program starts."""
 OUTPUT_BYTES = 1 << 20
-"""Output limit of one public test, lower than for hidden tests."""
+"""Output limit of a public test, lower than that of a hidden test."""
 SHOWN_CHARS = 200
-"""Length of an input or an output in a message."""
+"""Maximum length of an input or output in a message."""
 
 _NOT_RUN = "not run"
 _ENDINGS = {
@@ -40,26 +39,24 @@ class Behaviour:
     """Behaviour of a program on all public inputs of its problem."""
 
     findings: tuple[Finding, ...]
-    """The failed tests; the penalties sum to their share of all tests with an expected output."""
+    """The failed tests. Their penalties add up to their share of the tests with an expected output."""
     key: str | None
-    """Key of the behaviour on all inputs; None for a program without a result on any of them."""
+    """Key of the results on all inputs; None for a program without a result on any of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program and the way to run it."""
-
     code: str
     function: str | None = None
     """Requested function. None for a program that reads stdin, or if the tests name the function."""
     head: str = ""
-    """Source that the program may continue or rely on. If empty, the imports of the official grader are provided."""
+    """Source that the program may continue or rely on. If empty, the official grader's imports are provided."""
 
 
 def behaviour_of(program: Program, tests: Sequence[PublicTest], *, sandbox: Sandbox, limits: Limits) -> Behaviour:
-    """Run an untrusted program on all public inputs. Either all of them call a function, or all use stdin.
+    """Run an untrusted program on all public inputs. Either all tests call a function, or all use stdin.
 
-    No test is run after one that had to be stopped; the remaining ones count as failed.
+    After a test that had to be stopped, or after ``TOTAL_S``, the remaining tests are not run and count as failed.
     """
     run = _Run(program, sandbox, replace(limits, output_bytes=min(limits.output_bytes, OUTPUT_BYTES)))
     try:
@@ -76,7 +73,7 @@ def behaviour_of(program: Program, tests: Sequence[PublicTest], *, sandbox: Sand
 
 
 def _findings(tested: Sequence[tuple[PublicTest, str]]) -> Iterator[Finding]:
-    """Findings of tests with their faults in words, which are empty for passed tests."""
+    """Findings of the tests with an expected output. A fault is a clause about a failure, empty for a passed test."""
     total, num_left = len(tested), sum(fault == _NOT_RUN for _, fault in tested)
     for number, (test, fault) in enumerate(tested, start=1):
         if fault and fault != _NOT_RUN:
@@ -97,11 +94,11 @@ def _findings(tested: Sequence[tuple[PublicTest, str]]) -> Iterator[Finding]:
 
 
 class _NotLoadedError(Exception):
-    """The program fails before it reads an input."""
+    """The program fails before the first input."""
 
 
 class _Run:
-    """One program, test after test. Programs that read stdin get a new process per test; functions are loaded once."""
+    """Run of one program on one test after another: in a new process per test for stdin, loaded once for calls."""
 
     def __init__(self, program: Program, sandbox: Sandbox, limits: Limits) -> None:
         self._program, self._sandbox, self._limits = program, sandbox, limits
@@ -115,7 +112,7 @@ class _Run:
             self._session = None
 
     def observe(self, test: PublicTest) -> tuple[str | None, str]:
-        """(digest of the result, None without one; the fault in words, empty if the result is as expected)."""
+        """(digest of the result, or None; clause about the failure, empty without one)."""
         if self._was_stopped or time.monotonic() > self._end:
             return None, _NOT_RUN
         return self._observe_program(test) if test.function is None else self._observe_call(test, test.function)
@@ -160,11 +157,11 @@ class _Run:
 
 
 class _NotPlainResultError(Exception):
-    """The result is not plain data, but for example a generator or a lambda."""
+    """The result is not plain data, but for example a generator."""
 
 
 def _canonical(value: Any) -> str:
-    """Text shared by values that a test treats as equal: ``4`` and ``4.0``, floats to 9 digits, sets in any order."""
+    """Text shared by equal values: ``4`` and ``4.0``, floats to 9 digits, sets in any order."""
     if isinstance(value, Opaque):
         raise _NotPlainResultError(_clipped_text(value.name))
     if isinstance(value, bool | int):
@@ -193,12 +190,12 @@ def _ending(result: Result) -> str:
 def _shown(value: Any) -> str:
     try:
         return repr(value)
-    except ValueError:  # an integer of more digits than Python writes down
+    except ValueError:  # the integer has more digits than Python converts to text
         return "an integer of very many digits"
 
 
 def _clipped(text: str) -> str:
-    """The text as a literal, without line ends and control characters."""
+    """The start of a text, as a literal on one line."""
     return _clipped_text(repr(text[: SHOWN_CHARS + 1]))
 
 

@@ -1,7 +1,7 @@
-"""Public tests, and those that example calls of a function in a docstring or a statement give: ``>>> f(2)`` with its
-result, or ``f(2) == 4``.
+"""Public tests, and their extraction from example calls in a docstring or statement: ``>>> f(2)`` with its result, or
+``f(2) == 4``.
 
-Only literal arguments and results are read (``ast.literal_eval``). A call whose result cannot be read is still an
+Arguments and results must be literals (``ast.literal_eval``). A call whose result cannot be parsed still gives an
 input.
 """
 
@@ -16,7 +16,7 @@ MAX_CALL_CHARS = 2_000
 MAX_CALLS = 50
 """Maximum number of occurrences of the function's name to examine."""
 _MAX_CLOSINGS = 60
-"""Maximum number of closing parentheses to try as the end of a call."""
+"""Maximum number of closing parentheses to try as a call's end."""
 
 _QUOTES = ('"""', "'''")
 _RELATION = re.compile(
@@ -25,7 +25,7 @@ _RELATION = re.compile(
 _EQUALS = re.compile(r"\s*=(?![=>])")
 _WORDS = {"true": "True", "false": "False", "null": "None"}
 _OTHERS = tuple("'\"b[{sN")
-"""First characters of literals other than tuples and numbers."""
+"""First characters of normalised literals other than tuples and numbers."""
 _BLOCK_LINES = 10
 """Maximum number of lines of a result in an interactive session."""
 
@@ -39,8 +39,7 @@ class PublicTest:
     given: str
     """Stdin, or the arguments as the literal of a tuple."""
     expected: str | None
-    """Stdout, or the literal of the returned value. None if only the input is known, which still distinguishes
-    programs."""
+    """Stdout, or the literal of the returned value. None if unknown: the input alone still distinguishes programs."""
 
     @property
     def call(self) -> str:
@@ -48,8 +47,8 @@ class PublicTest:
 
 
 def calls_in(text: str, function: str) -> Iterator[PublicTest]:
-    """Example calls of ``function``, in the order of the text: in its docstring if the text defines it, else in the
-    whole text. Repeated calls are included."""
+    """Example calls of ``function``, repeated ones included: of its docstring if the text defines it, else of the whole
+    text."""
     shown = _docstring(text, function)
     has_definition = re.search(rf"(?<![\w.]){re.escape(function)}\(\s*[A-Za-z_]\w*\s*\)\s*=(?![=>])", shown)
     occurrences = re.finditer(rf"(?<![\w.]){re.escape(function)}\s?\(", shown)
@@ -61,7 +60,7 @@ def calls_in(text: str, function: str) -> Iterator[PublicTest]:
         end, arguments = _call_at(shown, occurrence.start(), occurrence.end())
         if arguments is None:
             continue
-        if has_definition and _EQUALS.match(shown, end):  # one step of f(n) = ..., not a call and its result
+        if has_definition and _EQUALS.match(shown, end):  # a line of the definition f(n) = ..., not an example
             continue
         result = _result_after(shown, end, is_prompted=shown[: occurrence.start()].endswith(">>> "))
         if arguments != "()" or result is not None:  # a name with () in a sentence is not a call
@@ -69,7 +68,7 @@ def calls_in(text: str, function: str) -> Iterator[PublicTest]:
 
 
 def asserted_call(source: str) -> PublicTest | None:
-    """Call and result of ``assert function(arguments) == result``; None for any other text."""
+    """Call and result of ``assert function(arguments) == result`` (or ``is``); None for any other text."""
     tree = _syntax(source.strip(), "exec") if len(source) <= 2 * MAX_CALL_CHARS else None
     if not isinstance(tree, ast.Module) or len(tree.body) != 1 or not isinstance(tree.body[0], ast.Assert):
         return None
@@ -83,7 +82,7 @@ def asserted_call(source: str) -> PublicTest | None:
 
 
 def _docstring(text: str, function: str) -> str:
-    """The first string after ``def function``; the whole text if it does not define the function."""
+    """First triple-quoted string after ``def function``; without one, the whole text."""
     definition = re.search(rf"^[ \t]*def {re.escape(function)}\b[^\n]*$", text, re.MULTILINE)
     if definition is None:
         return text
@@ -97,7 +96,7 @@ def _docstring(text: str, function: str) -> str:
 
 
 def _call_at(text: str, start: int, opened: int) -> tuple[int, str | None]:
-    """(end of the call, its arguments); None for arguments that are not literals."""
+    """(end of the call, its arguments, or None if they are not literals)."""
     end = opened
     for _ in range(_MAX_CLOSINGS):
         end = text.find(")", end, start + MAX_CALL_CHARS) + 1
@@ -130,7 +129,7 @@ def _result_after(text: str, end: int, *, is_prompted: bool) -> str | None:
 
 
 def _literal_below(below: str) -> str | None:
-    """Result as printed by an interactive session, over one or more lines; no line at all means None."""
+    """Result as an interactive session prints it. No line before the next prompt means None."""
     lines: list[str] = []
     for line in below.split("\n")[:_BLOCK_LINES]:
         if not line.strip() or line.lstrip().startswith(">>>"):
@@ -142,7 +141,7 @@ def _literal_below(below: str) -> str | None:
 
 
 def _literal_in(rest: str) -> str | None:
-    """Literal at the start of a line, without a comment or a full stop after it."""
+    """Literal at the start of a line, which a comment or punctuation may follow."""
     texts = (rest.strip(), re.split(r"\s(?:#|//|\(|--)", rest, maxsplit=1)[0].strip())
     literals = (_literal(text.removesuffix(ending)) for text in texts for ending in ("", ".", ";", ","))
     return next(filter(None, literals), None)
@@ -153,18 +152,18 @@ def _literal(text: str) -> str | None:
     if not text or len(text) > MAX_CALL_CHARS:
         return None
     value = _WORDS.get(text) or _value(text)
-    # ("Venus") is a string in Python, but a writer may mean a tuple of one
+    # ("Venus") is a string in Python, but the author may mean a tuple of one.
     is_doubtful = text.startswith("(") and text.endswith(")") and value is not None and value.startswith(_OTHERS)
     return None if is_doubtful else value
 
 
 def _value(source: str | ast.expr) -> str | None:
-    """Literal of the value that is written as a literal; None for anything else."""
+    """Literal as Python prints its value; None for a source that is not a literal."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             literal = repr(ast.literal_eval(source))
-            ast.literal_eval(literal)  # infinity and the ellipsis have none
+            ast.literal_eval(literal)  # fails for infinity and the ellipsis, whose text is not a literal
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
     return literal

@@ -6,21 +6,19 @@ from decimal import Decimal
 from typing import Any
 
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
-"""Tolerances of numpy.allclose, by which the graders compare all numbers, or intend to."""
+"""Tolerances of numpy.allclose, with which the graders compare all numbers, or are meant to."""
 _WHOLE = Decimal("1e-6")
-"""Rounding error of whole numbers in float arithmetic: 2.9999999999999996 for 3."""
+"""Tolerance for whole numbers, for rounding errors of float arithmetic: 2.9999999999999996 for 3."""
 
 _NUMERAL = re.compile(r"[-+]?(?:(?!0\d)[\d.]+(?:e[-+]?\d+)?|inf(?:inity)?|nan)", re.ASCII | re.IGNORECASE)
-"""Form of a number. With leading zeros, or Python's underscores, it is text: "0011" is not 11."""
+"""Form of a number. Words with leading zeros or Python's underscores are text: "0011" is not 11."""
 
 
 def same_output(printed: str, expected: str) -> bool:
-    """True for equal text; or equal lines, ignoring surrounding spaces and empty lines; or lines whose words are equal,
-    or equal as numbers.
+    """True if all lines have the same words, or words equal as numbers. Spacing and empty lines are ignored.
 
     Numbers are equal if they differ by at most 1e-5 times the expected one, plus 1e-8. If the expected one is written
-    as a whole number, the tolerance is 1e-6 ("4.0" equals "4"), because from 100,000 on, 1e-5 of it would be a whole
-    unit. Leading zeros count: "0011" is not 11.
+    as a whole number, the tolerance is 1e-6 ("4.0" equals "4"), because 1e-5 of 100,000 is a whole unit.
     """
     if printed.strip() == expected.strip():
         return True
@@ -50,7 +48,7 @@ def _close(word: str, other: str) -> bool:
             # Decimals, because "1e999999999" is as cheap for them as "1".
             return abs(Decimal(word) - Decimal(other)) <= _WHOLE
         number, wanted = float(word), float(other)
-    except (ValueError, ArithmeticError):  # Decimal raises the latter, also where a difference is too large
+    except (ValueError, ArithmeticError):  # ArithmeticError from Decimal, also for a difference that is too large
         return False
     if not (math.isfinite(number) and math.isfinite(wanted)):
         return number == wanted
@@ -63,12 +61,12 @@ def _is_whole(word: str) -> bool:
 
 
 def same_value(returned: Any, expected: Any) -> bool:
-    """True for equal values; tuples count as lists. The data sets wrap most expected values in a list, so the returned
-    value may also equal its first item.
+    """True for equal values, where tuples count as lists. The data sets wrap most expected values in a list, so the
+    returned value may also equal the first item of an expected list.
 
     Args:
         returned: plain data from the sandbox.
-        expected: JSON value. Keys of its objects may also stand for whole numbers.
+        expected: JSON value, whose objects may have texts of whole numbers as keys in place of the numbers.
     """
     value = without_tuples(returned)
     if _equal(value, without_tuples(expected)):
@@ -77,7 +75,7 @@ def same_value(returned: Any, expected: Any) -> bool:
 
 
 def same_literal(returned: Any, expected: Any) -> bool:
-    """True for values equal by ``==`` (a list is not a tuple), with the graders' tolerance for floats."""
+    """True for values equal by ``==``, with the graders' tolerance for floats. A list does not equal a tuple."""
     if isinstance(expected, list | tuple):
         return (
             isinstance(returned, list | tuple)
@@ -99,7 +97,7 @@ def same_literal(returned: Any, expected: Any) -> bool:
 def _is_near(number: float, wanted: float) -> bool:
     try:
         return math.isclose(number, wanted, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
-    except OverflowError:  # an integer beyond every float
+    except OverflowError:  # an integer is too large for a float
         return False
 
 
@@ -118,7 +116,7 @@ def _with_whole_keys(value: dict[str, Any]) -> dict[Any, Any] | None:
 
 
 def without_tuples(value: Any) -> Any:
-    """The value with a list for each tuple, as in JSON."""
+    """The value with lists in place of tuples, as in JSON."""
     if isinstance(value, list | tuple):
         return [without_tuples(part) for part in value]
     if isinstance(value, dict):

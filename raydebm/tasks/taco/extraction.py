@@ -1,6 +1,6 @@
-"""Extraction of the program from a chat completion, and a normal form of programs.
+"""Extraction of the program from a completion, and a normal form of programs.
 
-Every search is one pass over the lines, so that no text takes long.
+Every search is a single pass over the lines, so its time is linear in the length of the text.
 """
 
 import ast
@@ -16,7 +16,7 @@ _PYTHON = {"python", "python3", "py", "py3", "python2"}
 _UNTAGGED = {"", "text", "plaintext", "code"}
 _CODE_START = re.compile(r"(?:import |from \w|def \w|class \w|@\w|#!)")
 _MAX_COMPILED = 200_000
-"""Length in characters up to which a text is compiled to test it."""
+"""Maximum length in characters of a text that is parsed as Python."""
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _THINKING_END = "</think>"
 
@@ -31,13 +31,13 @@ class _Block:
 def find_program(text: str, *, function: str | None = None, head: str = "") -> str | None:
     """The submitted program of a completion, or None.
 
-    The last complete fenced block of Python counts, or the last one that defines ``function``; without a block
-    marked as Python, the last unmarked one. A truncated block counts if there is no other. A text that compiles as a
-    whole is the program, even if it has fences: they are in its strings and comments.
+    The last complete fenced block of Python counts, if possible one that defines ``function``; without a block marked
+    as Python, the last unmarked one. A truncated block counts if there is no complete one. A text that compiles as a
+    whole is the program, even with fences, which are then in its strings and comments.
 
     A text without fences is the program if it continues ``head``, the beginning of the program in the prompt up to the
-    body of the function. Completion models write such texts: indented, without the head. Otherwise the program is the
-    text from its first line of code on, if that compiles.
+    body of the function: completion models write the indented body alone. Otherwise the program is the text from its
+    first line of code on, if that compiles.
     """
     text = text.rpartition(_THINKING_END)[2]
     begins_with_fence = _FENCE.match(text.lstrip().partition("\n")[0])  # "~~~python" is also Python
@@ -53,7 +53,7 @@ def find_program(text: str, *, function: str | None = None, head: str = "") -> s
 
 
 def _continuation(text: str, head: str, function: str | None) -> str | None:
-    """The text without its first empty lines, if it is indented and compiles below the head."""
+    """The text without surrounding empty lines, if it is indented and compiles below the head."""
     code = _clean("\n".join(text.splitlines()))
     if not head or not code[:1].isspace() or (function and defines(code, function)):
         return None
@@ -74,10 +74,10 @@ def _chosen(blocks: list[_Block], function: str | None) -> _Block:
 
 
 def _blocks(text: str) -> Iterator[_Block]:
-    """The fenced blocks, at any depth, also in lists.
+    """Fenced blocks at any depth, for example in lists.
 
-    A fence four or more columns deeper than the opening one ends nothing: docstrings have fences too. One that opens
-    Python inside a block shows that the block's own end is missing.
+    A fence four or more columns deeper than the opening one does not end a block, because docstrings have fences too. A
+    fence that opens Python inside a block shows that the block's own end is missing.
     """
     fence, language, depth = "", "", 0
     lines: list[str] = []
@@ -98,10 +98,8 @@ def _blocks(text: str) -> Iterator[_Block]:
 
 
 def _outdented(lines: list[str], depth: int) -> str:
-    """The lines without their fence's indentation: each loses at most that many columns of whitespace.
-
-    No line loses more than the first line of code: if only the fence is indented, the program is already right.
-    """
+    """Remove the fence's indentation from each line, but at most that of the first line of code: if only the fence is
+    indented, the program stays as it is."""
     first = next((line for line in lines if line.strip()), "")
     columns = min(depth, _indentation(first))
     return "\n".join(_without(columns, line) for line in lines)
@@ -113,7 +111,7 @@ def _indentation(line: str) -> int:
 
 
 def _without(columns: int, line: str) -> str:
-    """The line without its first ``columns`` columns of whitespace, at most; a tab cut in two leaves spaces."""
+    """The line without its first ``columns`` columns, as far as they are whitespace. A tab cut in two leaves spaces."""
     column = index = 0
     while column < columns and line[index : index + 1] in {" ", "\t"}:
         column += 1 if line[index] == " " else _TAB - column % _TAB
@@ -128,7 +126,7 @@ def _bare_program(text: str) -> str | None:
 
 
 def _program(text: str) -> str | None:
-    """The text, if it compiles and does something."""
+    """The stripped text, if it compiles and does something."""
     code = _clean("\n".join(text.splitlines()))
     tree = _parsed(code)
     return code if tree is not None and any(_does_something(statement) for statement in tree.body) else None
@@ -145,7 +143,6 @@ def _clean(code: str) -> str:
 
 
 def _parsed(code: str) -> ast.Module | None:
-    """The program's tree, or None."""
     if len(code) > _MAX_COMPILED:
         return None
     try:
@@ -157,7 +154,7 @@ def _parsed(code: str) -> ast.Module | None:
 
 
 def fenced(code: str, language: str = "python") -> str:
-    """The program as a block that ``find_program`` reads back, even if it contains fences itself."""
+    """The program as a fenced block that ``find_program`` can extract, even if it contains fences itself."""
     longest = max((len(run) for run in re.findall(r"`+", code)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{code}\n{fence}"

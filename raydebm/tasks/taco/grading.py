@@ -1,4 +1,4 @@
-"""Run a program against hidden tests and grade it (paper appendix, "TACO": all tests, 4 s each)."""
+"""Grade programs by running them against hidden tests (paper appendix, "TACO": all tests, 4 s each)."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
@@ -28,7 +28,7 @@ PRELUDE = {
 
 
 class Grade(StrEnum):
-    """Grade of a program, from right to the furthest from right."""
+    """Grade of a program, in the order of severity."""
 
     PASSED = "passed"
     WRONG_ANSWER = "wrong_answer"
@@ -41,10 +41,9 @@ class Grade(StrEnum):
 
     @property
     def severity(self) -> int:
-        """0 for passed, then in the order of the class.
+        """Position in the order of grades, from 0 for passed.
 
-        A program that runs to its end on a hidden test and is wrong is the hardest negative; one that does not parse
-        the easiest.
+        A program that ends with a wrong output is the hardest negative; a text without a program is the easiest.
         """
         return list(Grade).index(self)
 
@@ -53,10 +52,9 @@ class Grade(StrEnum):
 class GradingReport:
     grade: Grade
     failed_test: int | None = None
-    """Number of the first failed test, from 1; later ones were not run. None if none failed, or the program with its
-    functions did not load."""
+    """Number of the first failed test, from 1; later ones were not run. None if all passed, or it did not load."""
     reason: str = ""
-    """Failure and failed test in words; empty if the program passed."""
+    """Grade, failed test and detail of the failure; empty if the program passed."""
 
 
 def grade(code: str, tests: Mapping[str, Any], *, sandbox: Sandbox, limits: Limits) -> GradingReport:
@@ -65,8 +63,8 @@ def grade(code: str, tests: Mapping[str, Any], *, sandbox: Sandbox, limits: Limi
     Args:
         tests: ``{"kind": "stdin", "tests": [{"input": text, "output": text}]}``; or ``{"kind": "call", "function":
             name, "tests": [{"input": [argument], "output": value}]}``; or ``{"kind": "assert", "function": name,
-            "head": source, "test": source}`` for test code that calls the function itself; the head is the beginning
-            given in the prompt.
+            "head": source, "test": source}`` for test code that calls the function itself, where the head is the
+            beginning of the program in the prompt.
 
     Raises:
         ResourceError: no sandbox can be started.
@@ -83,7 +81,7 @@ def grade(code: str, tests: Mapping[str, Any], *, sandbox: Sandbox, limits: Limi
 
 
 _Outcomes = Generator[tuple[Grade, str]]
-"""Grade of loading a program, then of one test after the other, with the reason of a failure."""
+"""Grade of loading the program, then of one test after another, each with the detail of a failure."""
 _PASSED = (Grade.PASSED, "")
 
 
@@ -116,7 +114,7 @@ def _calls(code: str, tests: Mapping[str, Any], sandbox: Sandbox, limits: Limits
 
 
 def _arguments(values: Sequence[Any]) -> list[Any]:
-    """Arguments with numbers as keys of the first one if all look like them: JSON only has text keys."""
+    """Arguments, with whole-number keys in the first one if all of its keys are such texts: JSON has only text keys."""
     if values and isinstance(values[0], dict):
         try:
             return [{int(key): entry for key, entry in values[0].items()}, *values[1:]]
@@ -126,14 +124,14 @@ def _arguments(values: Sequence[Any]) -> list[Any]:
 
 
 def completed(code: str, head: str, function: str) -> str:
-    """A program that defines the function gets the head's imports; any other continues the head's text."""
+    """Complete a program: with the head's imports if it defines the function, else with the whole head."""
     if not defines(code, function):
         return head + code
     return "\n".join([line for line in head.split("\n") if line.startswith(("import ", "from "))] + [code])
 
 
 def _assertions(code: str, tests: Mapping[str, Any], sandbox: Sandbox, limits: Limits) -> _Outcomes:
-    """Test code runs in another sandbox than the program, and only plain values pass between them."""
+    """Grade by test code, which runs in a sandbox of its own and exchanges plain values with the program's."""
     with sandbox.session() as session, sandbox.session() as tester:
         program = completed(code, tests["head"], tests["function"])
         yield _graded(session.open_program(program, limits=limits), is_right=True)

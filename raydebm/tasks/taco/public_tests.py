@@ -1,7 +1,7 @@
-"""Public tests of a problem, visible to those who solve it.
+"""Public tests of a problem, which generators may see.
 
-Two sources: the examples in the statement (samples, ``calls``), and ``public_tests`` in the problem's data, from a
-user or a data set. Hidden tests are gold and never used here.
+Their sources are the examples in the statement (samples and example calls), and ``public_tests`` in the problem's data,
+from a user or a data set. Hidden tests are gold and never used here.
 """
 
 import json
@@ -18,14 +18,14 @@ from raydebm.tasks.taco.calls import PublicTest, asserted_call, calls_in
 from raydebm.tasks.taco.extraction import fenced
 
 MAX_TESTS = 10
-"""Maximum number of tests to run per problem; given ones first."""
+"""Maximum number of tests to run per problem."""
 FIELD = "public_tests"
 
 _FORMS = '{"input": text, "output": text} for a program that reads stdin, "assert f(arguments) == value" for a function'
 
 
 def public_tests(problem: Problem) -> tuple[PublicTest, ...]:
-    """At most ``MAX_TESTS`` different tests: the given ones (see ``given_tests``), then those of the statement."""
+    """At most ``MAX_TESTS`` different tests: those of the problem's data, then those of the statement."""
     given = canonical_json(problem.data.get(FIELD) or [])
     return _public_tests(problem.prompt, problem.data.get("function"), given)
 
@@ -46,11 +46,11 @@ def given_tests(items: Any, function: str | None) -> list[PublicTest]:
     Args:
         items: a list of ``{"input": text, "output": text}`` for programs that read stdin, where ``output`` is
             optional, or of ``"assert f(2) == 4"`` for functions.
-        function: requested function of the problem. None if it names none: assertions then name the function, and
-            without assertions programs read stdin.
+        function: requested function. None if the problem does not name it: the first assertion then does, and without
+            assertions programs read stdin.
 
     Raises:
-        TaskDataError: anything else, such as tests of both kinds; the message names the item and the valid forms.
+        TaskDataError: another form, or tests of both kinds; the message has the item and the valid forms.
     """
     if not isinstance(function, str | None):
         raise TaskDataError(f"function must be a name, or null for a program that reads stdin; got {_kind(function)}")
@@ -69,7 +69,7 @@ def given_tests(items: Any, function: str | None) -> list[PublicTest]:
 
 
 def shown_tests(items: Any, function: str | None) -> str:
-    """The given tests in words for a prompt; empty without tests."""
+    """Text of the given tests for a prompt; empty without tests."""
     tests = given_tests(items, function)[:MAX_TESTS]
     parts = [
         f"Sample input:\n{fenced(test.given.rstrip(), 'text')}\nSample output:\n{fenced(test.expected, 'text')}"
@@ -96,7 +96,6 @@ def _test_of_fields(entry: Any) -> PublicTest | None:
 
 
 def _stated_tests(prompt: str, function: str | None) -> Iterator[PublicTest]:
-    """Examples in the statement itself."""
     if function is None:
         is_one_of_many = allows_any_answer(prompt)
         for given, expected in samples_in(prompt):
@@ -106,7 +105,7 @@ def _stated_tests(prompt: str, function: str | None) -> Iterator[PublicTest]:
 
 
 def _lines(text: str) -> str:
-    """Input for a program, which ends with a newline."""
+    """The text as stdin, which ends with one newline."""
     return text.rstrip("\n") + "\n"
 
 
@@ -115,7 +114,7 @@ def _kind(value: Any) -> str:
 
 
 MAX_SAMPLE_CHARS = 20_000
-"""Length limit of an input or output; a longer one is left out."""
+"""Length limit of an input or output; samples beyond it are left out."""
 
 _NOT_LETTERS = re.compile(r"[^a-z]+")
 _MAX_HEADING = 60
@@ -130,10 +129,10 @@ _ENDS = frozenset(
     | {"input format", "output format", "warning", "see also", "subtask"}
 )
 _PROSE = re.compile(r"(?:[A-Za-z(][\w'$\\{}()-]*[,.:;]? ){4}")
-"""Prose, recognised by four words in a row. After an output it is an explanation without a heading of its own."""
+"""Prose, recognised by four words in a row. Prose after an output is an explanation without a heading."""
 _FENCE = re.compile(r"\s*(?:`{3,}|~{3,})\w*\s*$")
 _BAR = re.compile(r"-{3,}\s*[A-Z][a-z ]{2,30}-{3,}")
-"""A heading with text after it on the same line."""
+"""A heading between two rows of hyphens, which ends a sample."""
 _ANY_ANSWER = re.compile(
     r"\b(?:print|output|return|find|give|display|report)s?\b[^.?\n]{0,40}?\b(?:any of (?:them|these|those)"
     r"|any (?:one|such|valid|correct|possible|suitable|optimal|answer|solution|order)\b|in arbitrary order)"
@@ -141,13 +140,13 @@ _ANY_ANSWER = re.compile(
     r"(?:answers?|solutions?|outputs?|ways)\b[^.?\n]{0,50}\bany\b",
     re.IGNORECASE,
 )
-"""Repetitions are bounded or cannot overlap, for linear time."""
+"""A remark that several outputs are right. Repetitions are bounded or cannot overlap, for linear time."""
 
 
 def samples_in(statement: str) -> Iterator[tuple[str, str]]:
-    """Pairs of sample input and output, in the statement's order.
+    """Pairs of sample input and output, in the statement's order, without newlines at the end.
 
-    Both end without a newline. Inputs without an output, or longer than ``MAX_SAMPLE_CHARS``, are left out.
+    Inputs without an output, inputs that are prose, and samples longer than ``MAX_SAMPLE_CHARS`` are left out.
     """
     kind, waiting = "", ""
     block: list[str] = []
@@ -190,7 +189,7 @@ def _kind_of(line: str, below_examples: bool) -> str:
 
 
 def _content(block: list[str]) -> str:
-    """The lines without fences, without surrounding blank lines, and up to prose after a blank line."""
+    """Text of the lines up to prose after a blank line, without fences and surrounding blank lines."""
     lines = [line for line in block if not _FENCE.match(line)]
     text: list[str] = []
     for line in lines:

@@ -1,7 +1,4 @@
-"""Problems and gold from rows of TACO and of similar data sets.
-
-Each reader parses one published format, which is recognised by its fields.
-"""
+"""Problems and gold from rows of TACO and of similar data sets, whose formats are recognised by their fields."""
 
 import json
 import re
@@ -20,11 +17,11 @@ from raydebm.tasks.taco.public_tests import FIELD, given_tests, samples_in
 HUB_DATASET = "BAAI/TACO"
 
 _MBPP_IMPORTS = "import math\nimport re\nfrom typing import *\n"
-"""Imports that MBPP's graders put before every program, so its recorded programs lack them."""
+"""Imports that MBPP's graders put before every program; its recorded programs rely on them."""
 
 
 def problem_and_gold(row: Row, where: str) -> tuple[Problem, Gold]:
-    """Parse a row of any known format. An error names row and field."""
+    """Parse a row of any known format. Errors name the row and field."""
     if "entry_point" in row:
         return _by_assertions(row, where)
     question = str(required_field(row, "question", where))
@@ -68,17 +65,17 @@ def _text_tests(tests: Any) -> list[dict[str, str]]:
 
 
 def _text(value: Any) -> str:
-    """Text of stdin or stdout: a list is one line per item."""
+    """Text of stdin or stdout. A list has one line per item."""
     if isinstance(value, list):
         return "\n".join(str(line) for line in value)
     return str(value)
 
 
 def _given(row: Row, question: str, function: str | None, where: str) -> list[Any]:
-    """Tests shown in addition to the statement's own: the row's, and in the recorded APPS file the first sample.
+    """Public tests in addition to the statement's own: the row's, and in the recorded APPS file the first sample if the
+    statement has no samples.
 
-    The prompts of those programs (MapCoder, ``APPSDataset.get_prompt``) showed that sample, whether or not the
-    statement has it, and no other.
+    The prompts of the recorded programs (MapCoder, ``APPSDataset.get_prompt``) showed that sample and no other.
     """
     given = _checked_tests(row, function, where)
     if "test_list" in row and next(samples_in(question), None) is None:
@@ -88,7 +85,6 @@ def _given(row: Row, question: str, function: str | None, where: str) -> list[An
 
 
 def _checked_tests(row: Row, function: str | None, where: str) -> list[Any]:
-    """The row's own ``public_tests``."""
     try:
         given_tests(row.get(FIELD) or [], function)
     except TaskDataError as error:
@@ -97,7 +93,6 @@ def _checked_tests(row: Row, function: str | None, where: str) -> list[Any]:
 
 
 def _first_solution(row: Row) -> str | None:
-    """A program known to be right, if the data has one."""
     solutions = row.get("solutions")
     try:
         known = json.loads(solutions) if isinstance(solutions, str) else solutions
@@ -107,13 +102,13 @@ def _first_solution(row: Row) -> str | None:
 
 
 def _by_assertions(row: Row, where: str) -> tuple[Problem, Gold]:
-    """HumanEval and MBPP: a function's head with a docstring, and test code."""
+    """Parse a row of HumanEval or MBPP: a function's head with a docstring, and test code."""
     prompt, function = str(required_field(row, "prompt", where)), str(row["entry_point"])
     test = str(required_field(row, "test", where))
     if "METADATA" in test or f"check({function})" not in test:
         test += f"\n\ncheck({function})\n"
     head = _MBPP_IMPORTS + prompt if "prompt_multiple" in row else prompt
-    # The prompts of the recorded MBPP programs showed the given test (LLMDebugger, ``simple_text2code``).
+    # The prompts of the recorded MBPP programs (LLMDebugger, ``simple_text2code``) showed the given test.
     readable = [source for source in row.get("given_tests") or [] if asserted_call(source) is not None]
     given = [*_checked_tests(row, function, where), *readable]
     problem = problem_of(prompt, function=function, head=head, given=given, source_id=source_id_of(row))
@@ -127,12 +122,12 @@ _PICTURE = re.compile(r"<image>|\[image\]|<img\b|!\[[^\]]*\]\(", re.IGNORECASE)
 
 
 def paper_problems(pairs: Iterable[tuple[Problem, Gold]], split: str) -> list[tuple[Problem, Gold]]:
-    """Problems of a split, ``train`` or ``test``, from all of TACO-verified, in place of the paper's 695.
+    """Select problems of a split, ``train`` or ``test``, from all of TACO-verified, in place of the paper's 695.
 
     The paper takes "695 fully-clean problems" of the set without the difficulty VERY_HARD, 601 to train and 94 to test,
-    and publishes neither their ids nor a definition of clean. Here a problem is clean if it has hidden tests and a
-    recorded solution, and its statement refers to no picture, which a text model cannot see. The first 695 by a hash of
-    their ids are taken, and the first 94 of these are for testing; the order of the data has no effect.
+    and publishes neither their ids nor a definition of clean. Here a problem is clean if it has hidden tests, a
+    recorded solution, and a statement without pictures, which a text model cannot see. The first 695 by a hash of their
+    ids are taken, and the first 94 of these are for testing, whatever the order of the data.
     """
     clean = [pair for pair in pairs if is_clean(*pair)]
     ranked = sorted(clean, key=lambda pair: content_id("taco", "paper", pair[0].problem_id))[:NUM_PROBLEMS]
@@ -140,7 +135,7 @@ def paper_problems(pairs: Iterable[tuple[Problem, Gold]], split: str) -> list[tu
 
 
 def is_clean(problem: Problem, gold: Gold) -> bool:
-    """True if a problem can be judged, is known to be solvable, and has no pictures."""
+    """True if a problem can be judged, is known to be solvable, and does not refer to pictures."""
     return bool(gold.value.get("tests")) and bool(gold.value.get("solution")) and not _PICTURE.search(problem.prompt)
 
 
@@ -165,12 +160,12 @@ def problem_of(
     """Problem of a statement; its id depends on the prompt alone.
 
     Args:
-        question: the text; the words around it in prompts of the published evaluation are removed.
+        question: the text. The words around it in prompts of the published evaluation are removed.
         function: name of the called function. None for programs that read stdin.
-        starter_code: head of that function in the prompt, if the source has one.
+        starter_code: head of that function to show in the prompt, if any.
         head: source that a program may continue or rely on, such as imports and the function's first line.
-        given: public tests in addition to those of the text, in the form of ``public_tests.given_tests``.
-        difficulty: ``EASY`` to ``VERY_HARD``; other words are kept, in capitals.
+        given: public tests in addition to those of the text, as in ``public_tests.given_tests``.
+        difficulty: ``EASY`` to ``VERY_HARD``. Other words are kept, in capitals.
     """
     parts = [_unwrapped(question)]
     if starter_code.strip():
@@ -181,7 +176,7 @@ def problem_of(
 
 
 def problem_of_prompt(text: str) -> Problem:
-    """Problem of a whole prompt, or of a bare question, for a program on stdin."""
+    """Problem of a whole prompt. A bare question asks for a program that reads stdin."""
     prompt = text.strip()
     last = prompt.rpartition("\n")[2].strip()
     called = _CALL_LINE.fullmatch(last)

@@ -1,8 +1,8 @@
-"""TravelPlanner, sole-planning: an itinerary for a query from listed reference information (paper 4.1).
+"""TravelPlanner in sole-planning mode: an itinerary for a query, from the given reference information (paper 4.1).
 
-Every check uses the reference information in the problem, so it needs no gold. Problems without it are checked against
-the benchmark's database if the environment names its folder (``RAYDEBM_TRAVELPLANNER_DB``); without either, only the
-plan itself is checked, and there is no label.
+Checks use the reference information in the problem and need no gold. A problem without it is checked against the
+benchmark's database if the environment names its folder (``RAYDEBM_TRAVELPLANNER_DB``). Without either, only the plan
+itself is checked, and plans are not labeled.
 
 A label is the violation score: the mean of eight dimensions in [0, 1] (``dimensions``), 0 being best. Its verdict is
 ``correct`` exactly when the score is 0 (the paper's pass@1 at threshold 0). Pairs are made from the scores: the best
@@ -66,7 +66,7 @@ class TravelPlanner(FileTask):
     instructions: ClassVar[str] = _INSTRUCTIONS
 
     def pairs(self, split: str, source: str | None, seed: int) -> Pairs:
-        """Problems with gold; the 225 of the benchmark's train and validation parts are divided 175 / 50.
+        """Problems with gold. The benchmark's train and validation parts, 225 problems, are divided into 175 and 50.
 
         The source is None or ``"hub:osunlp/TravelPlanner"`` for the published data; or a folder with
         ``problems_train.jsonl.gz`` and ``problems_validation.jsonl.gz``; or one ``.jsonl`` file with the benchmark's
@@ -83,23 +83,23 @@ class TravelPlanner(FileTask):
         return problem_of_text(text)
 
     def parse(self, problem: Problem, text: str) -> list[dict[str, Any]] | None:
-        """The last plan in the text; None if there is none or the text contradicts itself (see ``plans``)."""
+        """The last plan in the text; None if it has no plan or contradicts itself (see ``plans``)."""
         return read_plan(text).plan
 
     def render(self, problem: Problem, answer: Answer) -> str:
         return render_plan(answer)
 
     def vote_key(self, problem: Problem, answer: Answer) -> str:
-        """Key of plans with equal entries, ignoring spaces, placeholders such as "-", and trailing semicolons."""
+        """Key of plans with equal entries, ignoring extra spaces, empty attractions and the kind of placeholder."""
         days = [{name: _key_part(name, day[name]) for name in ("day", *PLAN_FIELDS) if name in day} for day in answer]
         return canonical_json(days)
 
     def fields(self, problem: Problem, answer: Answer) -> dict[str, Any]:
-        """Each day's entries. The day itself is not a field."""
+        """Entries of each day, without its number."""
         return _entries(answer)
 
     def judge(self, problem: Problem, gold: Gold, text: str) -> Judgement:
-        """The violation score. A text without a plan scores 1; without any catalogue there is no label."""
+        """Judge by the violation score: 1 for a text without a plan. A plan without a catalogue is unlabeled."""
         reading = read_plan(text)
         if reading.plan is None:
             return judgement(False, reading.reason, violation_score=violation_score(UNPARSED), parts=dict(UNPARSED))
@@ -118,8 +118,7 @@ class TravelPlanner(FileTask):
 
 
 def _catalogue_for(data: Mapping[str, Any], database: str | None) -> Catalogue | None:
-    """Catalogue of a plan's checks: the problem's reference information, else the database in this folder, else
-    None."""
+    """Catalogue of the problem's reference information, else of the database in this folder, else None."""
     if "reference" in data:
         return _catalogue_from(data["reference"])
     return None if database is None else read_database(database)
@@ -154,13 +153,12 @@ def _entries(plan: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _field_verdicts(plan: Sequence[Mapping[str, Any]], findings: Mapping[str, Sequence[Finding]]) -> dict[str, bool]:
-    """An entry is wrong if a dimension names it."""
+    """Verdict per entry: wrong if a finding names its path."""
     named = {finding.values.get("path") for of_dimension in findings.values() for finding in of_dimension}
     return {path: path not in named for path in _entries(plan)}
 
 
 def _reason(findings: Mapping[str, Sequence[Finding]]) -> str:
-    """The first violations."""
     sentences = [
         f"{name}: {(finding.message or '').format_map(finding.values)}"
         for name, of_dimension in findings.items()

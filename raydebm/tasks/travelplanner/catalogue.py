@@ -5,7 +5,7 @@ Out:  a Catalogue with look-ups by name and city.
 Independent of: plans, problems, files.
 
 Names match as in the benchmark's evaluator: the written name is part of the listed one, in the same city, and the first
-row in the order of the source counts.
+such row counts. Unlike there, an exact match is preferred, and extra whitespace is ignored.
 """
 
 import math
@@ -85,7 +85,7 @@ class Flight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """The road between two cities. Costs are dollars per car; None if the database has no such drive."""
+    """The road between two cities. Costs are dollars per car; None without such a drive."""
 
     origin: str
     destination: str
@@ -96,7 +96,7 @@ class Drive:
 
 
 def attraction_of(row: Row) -> Attraction:
-    """An attraction from a row of the benchmark. Builders raise KeyError or ValueError for a bad row."""
+    """An attraction from a row of the benchmark. The builders raise KeyError or ValueError for a bad row."""
     return Attraction(name=_name(row["Name"]), city=row["City"])
 
 
@@ -130,7 +130,7 @@ def flight_of(row: Row) -> Flight:
 
 
 def drive_of(origin: str, destination: str, *, duration: str, distance: str) -> Drive:
-    """A drive with the benchmark's costs. Without a duration, or of a day or more, it has none there."""
+    """A drive with the benchmark's costs: none without a duration and distance, or if it takes a day or more."""
     drive = Drive(origin=origin, destination=destination, duration=duration, distance=distance)
     kilometres = re.fullmatch(r"\s*([\d,]+(?:\.\d+)?)\s*km\s*", distance)
     if kilometres is None or not duration or "day" in duration:
@@ -140,7 +140,7 @@ def drive_of(origin: str, destination: str, *, duration: str, distance: str) -> 
 
 
 def _name(text: str) -> str:
-    """Name in tables: a line break is a backslash and an n; inner blanks stay, because the evaluator counts them."""
+    """Name as tables have it: a line break is a backslash and an n. Inner blanks stay, as the evaluator counts them."""
     return text.strip().replace("\n", "\\n")
 
 
@@ -160,7 +160,7 @@ def on_one_line(name: str) -> str:
 
 
 class Places(Generic[P]):
-    """Places of one kind, looked up by (part of) their name within a city."""
+    """Places of one kind, found by their name, or a part of it, within a city."""
 
     def __init__(self, rows: Iterable[P]) -> None:
         by_city: dict[str, list[P]] = {}
@@ -170,9 +170,9 @@ class Places(Generic[P]):
         self._names = {city: tuple(on_one_line(row.name) for row in rows) for city, rows in by_city.items()}
 
     def named(self, name: str, city: str) -> P | None:
-        """The place with exactly that name, else the first that contains it; None also for an empty name.
+        """The place with exactly that name, else the first whose name contains it, else None.
 
-        Blanks and line breaks in names are ignored.
+        Names are compared ``on_one_line``. An empty name matches no place.
         """
         names, written = self._names.get(city, ()), on_one_line(name)
         if not written:
@@ -182,7 +182,7 @@ class Places(Generic[P]):
         return next((self._by_city[city][i] for i, listed in enumerate(names) if written in listed), None)
 
     def of_city(self, city: str) -> tuple[P, ...]:
-        """Every place of the city, in the order of the source."""
+        """All places of the city, in the order of the source."""
         return self._by_city.get(city, ())
 
     @property
@@ -207,7 +207,7 @@ class Catalogue:
     ) -> None:
         self.attractions, self.restaurants, self.stays = Places(attractions), Places(restaurants), Places(stays)
         self.states = dict(states or {})
-        """State of each known city; empty if the source has no states (reference information)."""
+        """State of each known city; empty for reference information, which has no states."""
         self._flights: dict[str, list[Flight]] = {}
         for flight in flights:
             self._flights.setdefault(flight.number, []).append(flight)
@@ -221,7 +221,7 @@ class Catalogue:
         return next((row for row in rows if row.origin == origin and row.destination == destination), None)
 
     def drive_cost(self, mode: Mode, origin: str, destination: str) -> int | None:
-        """Dollars per car; None if there is no such drive."""
+        """Dollars per car; None without such a drive."""
         drive = self._drives.get((origin, destination))
         if drive is None:
             return None
@@ -229,7 +229,7 @@ class Catalogue:
 
     @property
     def cities(self) -> frozenset[str]:
-        """Cities that can be visited: those with a state if states are known, else those with any listed place."""
+        """Cities that can be visited: those with a state if states are known, else those with a listed place."""
         if self.states:
             return frozenset(self.states)
         return self.attractions.cities | self.restaurants.cities | self.stays.cities

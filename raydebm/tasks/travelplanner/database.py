@@ -1,7 +1,7 @@
-"""Read the benchmark's database of trips: a folder of CSV files, as published by its authors.
+"""Read the benchmark's database: a folder of CSV files, as its authors published it.
 
 In:   the folder with ``accommodations/``, ``attractions/``, ``restaurants/``, ``flights/``, ``googleDistanceMatrix/``
-      and ``background/``. The file of flights may be a subset.
+      and ``background/``. The flights may be a subset.
 Out:  a Catalogue, cached per process.
 Independent of: problems, plans.
 """
@@ -37,10 +37,10 @@ def database_folder() -> str | None:
 
 @cache
 def read_database(folder: str) -> Catalogue:
-    """The whole database, without rows that lack a value (which the benchmark's evaluator also drops).
+    """The whole database. Rows that lack a value are dropped, as by the benchmark's evaluator, except drives.
 
     Raises:
-        TaskDataError: a file or column is missing; the message names it.
+        TaskDataError: the folder, a file or a column is missing; the message names it.
     """
     root = Path(folder)
     if not root.is_dir():
@@ -69,7 +69,7 @@ def _states(root: Path) -> dict[str, str]:
 
 
 def _rows(root: Path, name: str, columns: tuple[str, ...], *, complete: bool = True) -> Iterator[Row]:
-    """Rows of the one CSV file in a folder; with ``complete``, only those with a value in every column."""
+    """Rows of the CSV file in a folder; if ``complete``, only those with a value in each of the columns."""
     files = sorted((root / name).glob("*.csv"))
     if not files:
         raise TaskDataError(f"the database at {str(root)!r} lacks {name}/*.csv; {_REMEDY}")

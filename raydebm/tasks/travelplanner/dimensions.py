@@ -1,19 +1,19 @@
 """The eight dimensions of the violation score (paper, appendix on TravelPlanner), each in [0, 1]; 0 is best.
 
 In:   PlanView.
-Out:  findings: violations of a dimension, with a sentence each; their penalties add up to the dimension.
+Out:  findings: the violations of a dimension, each with a message; their penalties add up to its value.
 Independent of: gold, files, scores of other plans.
 
 - budget: excess / budget, at most 1
 - connectivity: share of moves between cities without an existing transport
 - completeness: share of required fields that are missing
-- preferences: share of the stated preferences that are not met
+- preferences: share of the stated preferences that the plan violates
 - diversity: share of meals and attractions that repeat an earlier one
 - hallucination: share of named places that are not in the reference information (or database)
 - structure: share of seven conditions of a reasonable trip that are broken
 - parse: 1 without a plan
 
-The first five are also the terms of E_constraint, which reads places more strictly than a label does (``view``).
+The first five are also the terms of E_constraint, which reads places differently than a label does (``view``).
 Budget, hallucination, and parts of connectivity, preferences and structure need a catalogue; without one they find
 nothing.
 """
@@ -35,7 +35,7 @@ _ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 def _finding(penalty: float, message: str, entry: Entity | TransportEntry | None = None, **values: object) -> Finding:
-    """A finding; of an entry of a day, the message may name its day and field, and quote it as ``place``."""
+    """A finding. With an entry, the message may use its ``{day}``, ``{field}`` and ``{place}``, which quotes it."""
     if isinstance(entry, Entity):
         values = {"day": entry.day, "field": entry.field, "place": _quoted(entry.written)} | values
     elif entry is not None:
@@ -46,7 +46,7 @@ def _finding(penalty: float, message: str, entry: Entity | TransportEntry | None
 
 
 def budget(view: PlanView) -> Iterator[Finding]:
-    """Cost beyond the budget."""
+    """Excess of the trip's cost over the budget."""
     limit = view.trip.budget
     if view.catalogue is None or not limit or limit <= 0:
         return
@@ -65,8 +65,8 @@ def budget(view: PlanView) -> Iterator[Finding]:
 
 
 def costs_of(view: PlanView) -> dict[str, float]:
-    """Dollars for everyone by kind. A place that is not in the catalogue costs nothing, as in the benchmark; in
-    E_constraint it costs as much as the cheapest one of its city, so that invented names do not save money."""
+    """Dollars for everyone, by kind of expense. A place that is not in the catalogue is free, as in the benchmark; in
+    E_constraint it costs as much as the cheapest of its city, so that invented names do not save money."""
     people = view.trip.people
     costs = {"transportation": 0.0, "meals": 0.0, "accommodation": 0.0}
     for day in view.days:
@@ -83,7 +83,7 @@ def costs_of(view: PlanView) -> dict[str, float]:
 
 
 def _cheapest(view: PlanView, day: DayView, entity: Entity) -> float:
-    """Dollars for everyone in the entity's city, or else the day's; 0 if the catalogue lists nothing of the kind."""
+    """Dollars for everyone at the cheapest such place of the entity's city, else of the day's; 0 without one."""
     if view.catalogue is None:
         return 0.0
     stays, meals, people = view.catalogue.stays, view.catalogue.restaurants, view.trip.people
@@ -96,7 +96,7 @@ def _cheapest(view: PlanView, day: DayView, entity: Entity) -> float:
 
 
 def connectivity(view: PlanView) -> Iterator[Finding]:
-    """Every change of city needs an existing flight, drive or taxi between these cities."""
+    """Changes of city without an existing flight, drive or taxi between the two cities."""
     moves = list(_moves(view))
     if not view.route:
         yield _finding(1.0, "no day says in which city it is, so no way leads anywhere")
@@ -115,7 +115,7 @@ def connectivity(view: PlanView) -> Iterator[Finding]:
 
 
 def _moves(view: PlanView) -> Iterator[tuple[DayView, str, str]]:
-    """(day, from, to): travel days, and jumps between days, from the origin and back to it."""
+    """(day, from, to) of each change of city, also between days, from the origin and back to it."""
     here = view.trip.org
     last: DayView | None = None
     for day in view.days:
@@ -158,7 +158,8 @@ def _unknown_transport(view: PlanView, transport: TransportEntry) -> str | None:
 
 
 def completeness(view: PlanView) -> Iterator[Finding]:
-    """Travel days need a transport; other days three meals and an attraction; all but the last an accommodation."""
+    """Missing fields. Days need a city, all but the last an accommodation; travel days need transportation, others
+    three meals and an attraction."""
     required = [(day, name) for day in view.days for name in _required(day, is_last=day.number == len(view.days))]
     for day, fields in groupby(required, key=lambda entry: entry[0]):
         missing = [name for _, name in fields if name not in day.filled]
@@ -176,7 +177,7 @@ def _required(day: DayView, *, is_last: bool) -> list[str]:
 
 
 def preferences(view: PlanView) -> Iterator[Finding]:
-    """House rule, room type, cuisines and means of transport, if requested, with equal weights."""
+    """Violated wishes about house rule, room type, cuisines and transport, with equal weights for all stated wishes."""
     trip = view.trip
     asked = [trip.house_rule, trip.room_type, trip.cuisine or None, trip.transportation]
     count = sum(wish is not None for wish in asked)
@@ -195,7 +196,7 @@ def preferences(view: PlanView) -> Iterator[Finding]:
 
 
 def fits_room_type(stay: Stay, wanted: str) -> bool:
-    """True if an accommodation has a room type in the query's words."""
+    """True if an accommodation has the requested room type, or the request is unknown."""
     if wanted == "not shared room":
         return stay.room_type != "Shared room"
     types = {"shared room": "Shared room", "private room": "Private room", "entire room": "Entire home/apt"}
@@ -203,7 +204,7 @@ def fits_room_type(stay: Stay, wanted: str) -> bool:
 
 
 def _stays(view: PlanView, breaks: Callable[[Stay], bool]) -> list[tuple[Entity, Stay]]:
-    """Stays that violate a wish, each once, with the first day that names it."""
+    """Stays that violate a wish, each once, with its first entry in the plan."""
     by_stay: dict[Stay, Entity] = {}
     for entity in view.entities:
         if isinstance(entity.place, Stay) and breaks(entity.place):
@@ -218,7 +219,7 @@ def _per_stay(stays: list[tuple[Entity, Stay]], count: int, message: str, wish: 
 
 
 def _missing_cuisines(view: PlanView, share: float) -> Iterator[Finding]:
-    """Requested cuisines without a meal. One at the origin does not count, as in the benchmark."""
+    """Requested cuisines without a meal. A meal at the origin does not count, as in the benchmark."""
     had = {
         cuisine
         for entity in view.entities
@@ -239,7 +240,7 @@ def _forbidden_transport(view: PlanView, share: float) -> Iterator[Finding]:
 
 
 def diversity(view: PlanView) -> Iterator[Finding]:
-    """No restaurant and no attraction twice."""
+    """Restaurants and attractions that repeat an earlier one."""
     visits = [entity for entity in view.entities if entity.field != "accommodation"]
     seen: dict[tuple[bool, str, str], Entity] = {}
     for entity in visits:
@@ -251,7 +252,7 @@ def diversity(view: PlanView) -> Iterator[Finding]:
 
 
 def hallucination(view: PlanView) -> Iterator[Finding]:
-    """Every restaurant, attraction and accommodation exists in the city written after it."""
+    """Restaurants, attractions and accommodations that do not exist in the city written after them."""
     if view.catalogue is None:
         return
     entities = list(view.entities)
@@ -261,7 +262,7 @@ def hallucination(view: PlanView) -> Iterator[Finding]:
 
 
 def structure(view: PlanView) -> Iterator[Finding]:
-    """Seven conditions of a reasonable trip, one seventh each however often it is broken."""
+    """Broken conditions of a reasonable trip, 1/7 each, however often broken."""
     for condition in _CONDITIONS:
         broken = list(condition(view))
         for message in broken:
@@ -286,7 +287,7 @@ def _is_closed_circle(view: PlanView) -> Iterator[str]:
 
 
 def _visits_in_blocks(view: PlanView) -> Iterator[str]:
-    """The group does not return to a city before the trip's end, or pass through one without a night."""
+    """No city is visited twice or left on the day of arrival, except the first and last of the route."""
     route = view.route
     blocks = [(city, [day for day, _ in stops]) for city, stops in groupby(route, key=lambda stop: stop[1])]
     inner = blocks[1:-1]
@@ -298,7 +299,7 @@ def _visits_in_blocks(view: PlanView) -> Iterator[str]:
 
 
 def _visits_asked_cities(view: PlanView) -> Iterator[str]:
-    """Check that the plan visits as many cities as requested, all of them in the destination."""
+    """The plan visits as many cities as requested, all of them at the destination."""
     trip, catalogue = view.trip, view.catalogue
     first_day = {city: day for day, city in reversed(view.route) if city != trip.org}
     if trip.visiting_city_number is not None and len(first_day) != trip.visiting_city_number:
@@ -316,7 +317,7 @@ def _visits_asked_cities(view: PlanView) -> Iterator[str]:
 
 
 def _names_places_of_the_day(view: PlanView) -> Iterator[str]:
-    """Meals and attractions are in a city of their day, the accommodation in the last one."""
+    """Meals and attractions are in a city of their day, the accommodation in its last one."""
     for day in view.days:
         for entity in day.entities:
             allowed = day.cities[-1:] if entity.field == "accommodation" else day.cities
@@ -360,32 +361,32 @@ CONSTRAINED: Mapping[str, Dimension] = {
     "preferences": preferences,
     "diversity": diversity,
 }
-"""The terms of E_constraint."""
+"""The dimensions that are terms of E_constraint."""
 
 CHECKED: Mapping[str, Dimension] = {**CONSTRAINED, "hallucination": hallucination, "structure": structure}
-"""All but parse, which is 0 for any parsed plan."""
+"""The dimensions of a parsed plan: all but parse, which is then 0."""
 
 DIMENSIONS = (*CHECKED, "parse")
 
 
 def dimension_findings(view: PlanView) -> dict[str, list[Finding]]:
-    """Findings of each dimension in a parsed plan."""
+    """Findings by dimension, for a parsed plan."""
     return {name: list(dimension(view)) for name, dimension in CHECKED.items()}
 
 
 def dimension_values(findings: Mapping[str, Iterable[Finding]]) -> dict[str, float]:
-    """Each of the eight in [0, 1], for a parsed plan."""
+    """Values in [0, 1] of the eight dimensions, for a parsed plan."""
     sums = {name: math.fsum(finding.penalty for finding in of_dimension) for name, of_dimension in findings.items()}
     # Shares such as 3 * (1/3) may exceed 1 by rounding.
     return {**{name: min(value, 1.0) for name, value in sums.items()}, "parse": 0.0}
 
 
 UNPARSED = dict.fromkeys(DIMENSIONS, 1.0)
-"""Values without a plan."""
+"""Values of a text without a plan."""
 
 
 def violation_score(values: Mapping[str, float]) -> float:
-    """The mean of the eight dimensions."""
+    """Mean of the eight dimensions."""
     return sum(values[name] for name in DIMENSIONS) / len(DIMENSIONS)
 
 

@@ -1,12 +1,12 @@
-"""A traveller's request; the itinerary in a completion, in canonical form.
+"""Parse a trip's request, and the itinerary in a completion into its canonical form.
 
 In:   ``Problem.data``; any text.
-Out:  a Trip; a PlanReading: the plan (a list of day objects) or why the text has no plan.
+Out:  a Trip; a PlanReading: the plan (a list of day objects), or the reason why the text has no plan.
 Independent of: catalogues, gold.
 
-Canonical: ``[{"day": 1, "current_city": "...", "transportation": "...", ...}, ...]``, days in ascending order, fields
-in the order of ``PLAN_FIELDS``, values as written without surrounding blanks. Missing fields stay missing. A text that
-contradicts itself (a day twice, a field twice, unreadable day numbers) has no plan.
+The canonical form is ``[{"day": 1, "current_city": "...", "transportation": "...", ...}, ...]``, with days in ascending
+order, fields in the order of ``PLAN_FIELDS``, and values as written, without surrounding blanks. Missing fields stay
+missing. A text that contradicts itself (a day twice, a field twice, unreadable day numbers) has no plan.
 """
 
 import json
@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from typing import Any
 
 PLAN_FIELDS = ("current_city", "transportation", "breakfast", "attraction", "lunch", "dinner", "accommodation")
-"""Fields of a day, in the order of plans."""
+"""Fields of a day, in their canonical order."""
 MEALS = ("breakfast", "lunch", "dinner")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trip:
-    """Structured fields of a query. None for a preference that is not stated, or a field that could not be parsed."""
+    """Structured fields of a query. None for a preference that is not stated, and for a missing field."""
 
     org: str | None
-    """The city of departure."""
+    """City of departure."""
     dest: str | None
-    """The city of a three-day trip, the state of a longer one."""
+    """Destination: a city for a trip of up to three days, a state for a longer one."""
     days: int
     visiting_city_number: int | None = None
     people: int = 1
@@ -42,7 +42,7 @@ class Trip:
 
     @property
     def within_a_state(self) -> bool:
-        """True for longer trips, which visit several cities of one state; ``dest`` is then that state."""
+        """True for a trip of more than three days, which visits cities of the state ``dest``."""
         return self.days > 3
 
 
@@ -71,7 +71,7 @@ _ALIASES = {"days": "day", "day_number": "day", "attractions": "attraction", "ci
 _DAY_NUMBER = re.compile(r"\s*(?:day\s*)?(\d{1,3})\s*", re.IGNORECASE)
 _MAX_DAYS = 100
 _MAX_CHARS, _MAX_STEPS = 400_000, 200_000
-"""Maximum length of text that is read, and maximum work on failed attempts to parse a value, in characters."""
+"""Limits of the text that is read, and of the work on failed attempts to parse a value, in characters."""
 _START = re.compile(r"[\[{]")
 
 
@@ -81,11 +81,10 @@ class PlanReading:
 
     plan: list[PlanDay] | None
     reason: str = ""
-    """Reason why there is no plan."""
 
 
 class _UnreadableError(Exception):
-    """A list of day objects that contradicts itself."""
+    """Day objects that contradict each other, or are too many."""
 
 
 def read_plan(text: str) -> PlanReading:
@@ -98,7 +97,7 @@ def read_plan(text: str) -> PlanReading:
 
 
 def canonical_plan(days: Sequence[Mapping[str, Any]]) -> PlanReading:
-    """Canonical form of a plan that is already data, such as a recorded one."""
+    """Canonical form of a plan that is given as data, such as a recorded one."""
     objects = list(filter(_is_day, days))
     return _reading(objects) if objects else PlanReading(plan=None, reason="no day objects")
 
@@ -116,7 +115,7 @@ def render_plan(plan: Sequence[PlanDay]) -> str:
 
 
 def _days_of_last_plan(text: str) -> list[Mapping[str, Any]]:
-    """Day objects of the last plan; those without a list around them are one plan, which ends with the last of them."""
+    """Day objects of the last plan. Those outside of a list form one plan, which ends with the last of them."""
     plans: list[tuple[int, list[Mapping[str, Any]]]] = []
     apart: list[Mapping[str, Any]] = []
     end_apart = 0
@@ -131,14 +130,12 @@ def _days_of_last_plan(text: str) -> list[Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _Conflict:
-    """Two values of one key."""
-
     first: Any
     second: Any
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; a repeated key with different values keeps both, because neither may win silently."""
+    """An object. A key with two different values keeps both, because neither may win silently."""
     fields: dict[str, Any] = {}
     for key, value in pairs:
         fields[key] = _Conflict(fields[key], value) if key in fields and fields[key] != value else value
@@ -149,7 +146,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_unique, strict=False)  # models w
 
 
 def _values_in(text: str) -> Iterator[tuple[Any, int]]:
-    """Every outermost list or object of the text with its end; unclosed and broken ones are ignored."""
+    """Each outermost list or object of the text, with its end. Invalid and unclosed ones are skipped."""
     position, steps = 0, 0
     while steps < _MAX_STEPS and (match := _START.search(text, position)):
         try:
@@ -165,8 +162,8 @@ def _values_in(text: str) -> Iterator[tuple[Any, int]]:
 
 
 def _days_in(value: Any) -> list[Mapping[str, Any]]:
-    """Day objects in a list, in the one list of an object, or under an object's keys "Day 1", "Day 2", ..., even if the
-    object is the only value of another one."""
+    """Day objects in a list, in the only list of days of an object, or under an object's keys "Day 1", "Day 2", ...,
+    even if that object is the only value of another one."""
     if isinstance(value, list):
         return list(filter(_is_day, value))
     if not isinstance(value, dict):
@@ -217,7 +214,7 @@ def _renamed(day: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _day_numbers(days: Iterable[Mapping[str, Any]]) -> list[int]:
-    """The days' numbers; their order if none has one."""
+    """Number of each day; its position if no day has a number."""
     readings = [_day_number(day.get("day")) for day in days]
     if not any(readings):
         return list(range(1, len(readings) + 1))
@@ -231,7 +228,7 @@ def _day_numbers(days: Iterable[Mapping[str, Any]]) -> list[int]:
 
 
 def _day_number(value: Any) -> int | None:
-    """1 to 999, also written as text; None for anything else."""
+    """Number from 1 to 999, which may be written as text; None for any other value."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -241,7 +238,7 @@ def _day_number(value: Any) -> int | None:
 
 
 def _text(name: str, value: Any) -> str | None:
-    """The field as text, also out of a list; None if it is not text, so that it counts as missing."""
+    """Text of a field, which may be in a list; "-" if empty; None for any other value, which counts as missing."""
     if isinstance(value, str):
         return value.strip()
     if value is None or value == []:

@@ -1,12 +1,12 @@
-"""Reference information: the database's rows for one trip, given with the question (sole-planning mode).
+"""Reference information: the database's rows for one trip, given with the query in sole-planning mode.
 
-In:   the benchmark's own form (a list of {"Description", "Content"}, also as text; contents are tables of fixed width),
-      or the rows saved in a problem's data.
+In:   the benchmark's own form (a list of {"Description", "Content"}, possibly as text, with tables of fixed width), or
+      the rows saved in a problem's data.
 Out:  a TripReference: rows for a Catalogue, for prompts, and for a problem's data.
 Independent of: plans, queries.
 
-Columns that no plan needs (coordinates, addresses, telephone numbers, web sites) are left out of rows and prompts: they
-are two thirds of the text, and the context of generators and scorer is limited.
+Columns that plans do not need (coordinates, addresses, telephone numbers, web sites) are left out of rows and prompts:
+they are two thirds of the text, and the context of generators and scorer is limited.
 """
 
 import re
@@ -47,7 +47,7 @@ _KINDS: Mapping[str, tuple[str, Any]] = {
     "Accommodations": ("stays", stay_of),
     "Flight": ("flights", flight_of),
 }
-"""Field of ``TripReference`` and builder of its rows, by the word of the title."""
+"""Field of ``TripReference`` and builder of its rows, by the first word of the title."""
 _DRIVE = re.compile(r"duration: (?P<duration>[^,]{1,60}), distance: (?P<distance>[\d,.]{1,20} km)")
 _INDEX = re.compile(r"(\d+)\s{2,}")
 _RESTAURANT_COLUMNS = "name | average cost per person | cuisines"
@@ -57,7 +57,7 @@ _FLIGHT_COLUMNS = "number | price per person | departure | arrival"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TripReference:
-    """Rows of one problem's reference information. Every list is in the order of the source."""
+    """Rows of one problem's reference information, in the order of the source."""
 
     attractions: tuple[Attraction, ...]
     restaurants: tuple[Restaurant, ...]
@@ -65,7 +65,7 @@ class TripReference:
     flights: tuple[Flight, ...]
     drives: tuple[Drive, ...]
     no_flights: tuple[tuple[str, str, str], ...]
-    """(origin, destination, date) without a flight, according to the source."""
+    """(origin, destination, date) of searches for which the source lists no flight."""
 
     def catalogue(self) -> Catalogue:
         return Catalogue(
@@ -85,7 +85,7 @@ _SAVED = TypeAdapter(TripReference)
 
 
 def catalogue_from(text: str) -> Catalogue:
-    """Catalogue of the rows in a problem's data, the text of ``TripReference.to_json``."""
+    """Catalogue of the rows in a problem's data, as written by ``TripReference.to_json``."""
     try:
         return _SAVED.validate_json(text).catalogue()
     except ValidationError as error:
@@ -96,8 +96,8 @@ def read_items(value: Any, *, where: str) -> TripReference:
     """Parse reference information in the benchmark's own form.
 
     Args:
-        value: a list of {"Description": ..., "Content": ...}, or its text (JSON, or a Python list).
-        where: name of the row for messages.
+        value: a list of {"Description": ..., "Content": ...}, or the same as JSON or a Python literal.
+        where: location of the row, for messages.
     """
     items = written_value(value)
     if not isinstance(items, list) or not all(isinstance(entry, Mapping) for entry in items):
@@ -109,7 +109,7 @@ def read_items(value: Any, *, where: str) -> TripReference:
         if match is None:
             raise TaskDataError(f"{where}: reference item {title!r} is of an unknown kind")
         _read_item(match, content, rows, where=f"{where}: {title}")
-    rows["drives"] = list(dict.fromkeys(rows["drives"]))  # they are listed once per mode of transport, and may repeat
+    rows["drives"] = list(dict.fromkeys(rows["drives"]))  # listed once per mode of transport
     return TripReference(**{name: tuple(entries) for name, entries in rows.items()})
 
 
@@ -132,7 +132,7 @@ def _read_item(match: re.Match[str], content: Any, rows: dict[str, list[Any]], *
 
 
 def _cells(content: Any, columns: tuple[str, ...], where: str) -> Iterator[Mapping[str, str]]:
-    """Rows of a table: a list of objects, or text of fixed width; a sentence ("There is no ...") has none."""
+    """Rows of a table: a list of objects, or text of fixed width. A single line ("There is no ...") has no rows."""
     if isinstance(content, Sequence) and not isinstance(content, str):
         for row in content:
             yield {name: str(row[name]) for name in columns if name in row}
@@ -155,7 +155,7 @@ def _cells(content: Any, columns: tuple[str, ...], where: str) -> Iterator[Mappi
 
 
 def _column_ends(header: str, columns: tuple[str, ...], where: str) -> dict[str, int]:
-    """End of each column: headers and cells are flush right."""
+    """End of each column. Headers and cells are aligned to the right."""
     ends: dict[str, int] = {}
     for name in columns:
         match = re.search(rf"(?:^|\s){re.escape(name)}(?=\s|$)", header)
@@ -166,7 +166,7 @@ def _column_ends(header: str, columns: tuple[str, ...], where: str) -> dict[str,
 
 
 def _has_index(body: Sequence[str], *, first_end: int) -> bool:
-    """True if rows begin with a row number: increasing integers at the very left."""
+    """True if rows begin with a row number: increasing integers at the left edge."""
     matches = [_INDEX.match(line[:first_end]) for line in body]
     numbers = [int(match[1]) for match in matches if match]
     return len(numbers) == len(body) and all(a < b for a, b in pairwise(numbers))

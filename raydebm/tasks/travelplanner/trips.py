@@ -1,7 +1,7 @@
-"""Problems and gold from rows of the benchmark; the paper's split of train and validation.
+"""Problems and gold from rows of the benchmark, divided into splits of the paper's sizes.
 
 In:   hub rows, files, folders; a row as JSON.
-Out:  (Problem, Gold), in the order of the split.
+Out:  pairs of Problem and Gold.
 Independent of: plans other than the annotated one, scores.
 """
 
@@ -31,9 +31,9 @@ from raydebm.tasks.travelplanner.trip_reference import prompt_of, read_items
 TASK = "travelplanner"
 HUB_DATASET = "osunlp/TravelPlanner"
 PARTS = ("train", "validation")
-"""The benchmark's own splits with labels, which the paper divides differently."""
+"""The benchmark's own splits with annotated plans, which the paper divides differently."""
 NUM_TRAIN = 175
-"""Training problems among the 225; the other 50 are the test split (paper, appendix on data sets)."""
+"""Number of training problems among the 225; the other 50 are for testing (paper, appendix on data sets)."""
 
 _FIELDS = ("org", "dest", "days", "visiting_city_number", "date", "people_number", "budget", "local_constraint")
 _WISHES = ("house rule", "cuisine", "room type", "transportation")
@@ -44,9 +44,8 @@ MAX_DAYS = 30
 def load_problems(split: str, source: str | None) -> Iterator[tuple[Problem, Gold]]:
     """Problems of a split.
 
-    From the hub and from a folder with both of the benchmark's parts, the 225 problems are ordered by a hash of their
-    ids, so that neither the order nor the seed matters; the first 175 are train, the other 50 test. A single file is
-    not divided, whatever the split.
+    The 225 problems of the hub, or of a folder with both of the benchmark's parts, are ordered by a hash of their
+    queries; the first 175 are train, the other 50 test. A single file is not divided, whatever the split.
     """
     on_hub = hub_name(source, HUB_DATASET)
     if on_hub is not None:
@@ -73,7 +72,7 @@ def _pairs(rows: Iterable[Located]) -> Iterator[tuple[Problem, Gold]]:
 
 
 def problem_of_row(row: Mapping[str, Any], where: str) -> Problem:
-    """Problem of a row with the benchmark's fields (values may be text, as on the hub and in CSV files)."""
+    """Problem of a row with the benchmark's fields. Values may be written as text, as on the hub and in CSV files."""
     query = str(required_field(row, "query", where))
     fields = {name: written_value(required_field(row, name, where)) for name in _FIELDS}
     level, days = str(row.get("level") or ""), _count(fields["days"], "days", where)
@@ -98,7 +97,7 @@ def problem_of_row(row: Mapping[str, Any], where: str) -> Problem:
 
 
 def problem_of_text(text: str) -> Problem:
-    """Parse the benchmark's row, given as JSON."""
+    """Problem of a row of the benchmark, given as a JSON object."""
     row = json_object(text)
     if row is None:
         raise TaskDataError(
@@ -109,7 +108,7 @@ def problem_of_text(text: str) -> Problem:
 
 
 def _annotated(value: Any, where: str) -> list[dict[str, Any]] | None:
-    """The human plan; the hub's copy is a list of the query's fields and the days."""
+    """Human plan, or None. On the hub it is a list of two: the query's fields, and the list of days."""
     value = written_value(value)
     if isinstance(value, list) and len(value) == 2 and isinstance(value[1], list):
         value = value[1]

@@ -1,16 +1,16 @@
-"""A plan for the dimensions: each day's cities, its entities, and their places in the catalogue.
+"""Plan as the dimensions see it: the cities and entities of each day, with their places in the catalogue.
 
 In:   Trip, canonical plan, Catalogue or None.
 Out:  PlanView.
 Independent of: scores, problems.
 
-Reads more leniently than the benchmark's evaluator where a human would: the last attraction counts without a semicolon,
-``"Tucson, Arizona"`` is Tucson, ``"Flight F3877057"`` is a flight number.
+Parsing is more lenient than the benchmark's evaluator where a human reader would be: the last attraction counts without
+a semicolon, ``"Tucson, Arizona"`` is Tucson, ``"Flight F3877057"`` is a flight number.
 
-The two purposes differ in one point. A label (purpose "label") keeps the benchmark's reading of a place: the city is
-after its last comma, and a place that is not found costs nothing. E_constraint (purpose "constraint") must not be
-cheated by a spelling: it also finds ``"Name, City, State"``, and a place that is not found costs as much as the
-cheapest of its city.
+The two purposes differ in how they read a place. A label (purpose "label") follows the benchmark: the city is the text
+after the last comma, and a place that is not found costs nothing. E_constraint (purpose "constraint") must not depend
+on spelling: it also finds ``"Name, City, State"``, and a place that is not found costs as much as the cheapest of its
+city.
 """
 
 import math
@@ -35,13 +35,13 @@ NOTHING = frozenset({"", "-", "\u2013", "\u2014", "none", "n/a", "na", "null", "
 _FLIGHT = re.compile(r"\bflight(?:\s+(?:number|no\.?|#))?\s*:?\s*([A-Z]{1,3}\d{2,8})\b", re.IGNORECASE)
 
 _MAX_CHARS = 2000
-"""Length to which a field is read: no name is longer."""
+"""Length at which a field is cut: names are shorter."""
 _FROM_TO = re.compile(r"from\s+(.+?)\s+to\s+([^,]+)(?=[,\s]|$)")
 _LONG_RUN = re.compile(r"([^\S\n]{3})[^\S\n]+")
 _MAX_PHRASE = 200
-"""In a longer text, at most three blanks are kept in a row: the phrase's pattern tries every division of them."""
+"""Length above which runs of blanks are cut to three: the pattern tries every division of a run."""
 NO_PLACE = ("-", "-")
-"""Reading of a text without a name and a city."""
+"""(name, city) of a text that does not have both."""
 
 Means = Literal["flight", "self-driving", "taxi"]
 Place = Attraction | Restaurant | Stay
@@ -50,7 +50,7 @@ Purpose = Literal["label", "constraint"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entity:
-    """A place named by a day."""
+    """A place that a day names."""
 
     day: int
     field: str
@@ -58,13 +58,11 @@ class Entity:
     city: str
     written: str
     place: Place | None
-    """Catalogue entry. None if it is not found, or without a catalogue."""
+    """Catalogue entry; None if it is not found, or without a catalogue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportEntry:
-    """Transport of a day, as written."""
-
     day: int
     written: str
     means: Means | None
@@ -73,16 +71,16 @@ class TransportEntry:
     """Flight number."""
     flight: Flight | None
     cost: float | None
-    """Dollars for everyone. None if the catalogue does not have it."""
+    """Dollars for everyone; None if it is not in the catalogue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayView:
     number: int
     present: bool
-    """The plan has this day."""
+    """True if the plan has this day."""
     cities: tuple[str, ...]
-    """Two on a travel day, one on another, none if unreadable."""
+    """Two on a travel day, one on any other; empty if missing or unreadable."""
     filled: frozenset[str]
     """Names of non-empty fields."""
     transport: TransportEntry | None
@@ -90,7 +88,7 @@ class DayView:
 
     @property
     def travels(self) -> bool:
-        """True if the day leads from one city to another."""
+        """True if the day's entry has two cities, from and to."""
         return len(self.cities) == 2
 
     def entity(self, name: str) -> Entity | None:
@@ -102,7 +100,7 @@ class PlanView:
     trip: Trip
     catalogue: Catalogue | None
     days: tuple[DayView, ...]
-    """One per day of the trip, from 1; days beyond it are left out."""
+    """One per day of the trip, from day 1. Days beyond the trip are left out."""
     num_written: int
     """Number of days in the plan, including those beyond the trip."""
     purpose: Purpose = "label"
@@ -113,7 +111,7 @@ class PlanView:
 
     @property
     def route(self) -> list[tuple[int, str]]:
-        """(day, city) in order; a travel day has both cities."""
+        """(day, city) in order; two for a travel day."""
         return [(day.number, city) for day in self.days for city in day.cities]
 
 
@@ -155,7 +153,7 @@ def _day(
 
 
 def _cities(text: str) -> tuple[str, ...]:
-    """Cities without states and parentheses; "from A" without "to B" is not enough."""
+    """Cities, without states and parentheses. "from A" without "to B" gives none."""
     if re.match(r"\s*from\b", text, re.IGNORECASE) or " from " in text:
         route = from_to(re.sub(r"^\s*From\b", "from", text))
         return tuple(map(_city, route)) if route else ()
@@ -168,21 +166,21 @@ def _city(text: str) -> str:
 
 
 def text_of(day: Mapping[str, Any], name: str) -> str:
-    """The field's text up to the length limit; empty if the field is missing or not text."""
+    """Text of a field, cut at ``_MAX_CHARS``; empty if the field is missing or not text."""
     value = day.get(name)
     return value[:_MAX_CHARS] if isinstance(value, str) else ""
 
 
 def before_parenthesis(text: str) -> str:
-    """``"Rockford(Illinois)"`` is Rockford. An unclosed parenthesis, or one on a later line, is part of the name."""
+    """Rockford for ``"Rockford(Illinois)"``. An unclosed parenthesis, or one on a later line, is part of the name."""
     name, opened, rest = text.partition("(")
     return name if opened and ")" in rest and "\n" not in name else text
 
 
 def name_and_city(text: str) -> tuple[str, str]:
-    """Split ``"Coco Bambu, Rockford"`` in two; a text without a comma gives ``NO_PLACE``, which exists nowhere.
+    """Split ``"Coco Bambu, Rockford"`` in two. A text without both gives ``NO_PLACE``, which exists nowhere.
 
-    The last comma separates, and the name is the text before it on its line, as in the benchmark's evaluator.
+    The last comma separates; the name is the text before it on the same line, as in the benchmark's evaluator.
     """
     before, comma, city = text.rpartition(",")
     if not (comma and city):
@@ -191,7 +189,7 @@ def name_and_city(text: str) -> tuple[str, str]:
 
 
 def from_to(text: str) -> tuple[str, str] | None:
-    """Cities of ``"from A to B, ..."``, without parentheses, or None."""
+    """Cities of ``"from A to B, ..."``, without parentheses; None for another text."""
     match = _FROM_TO.search(text if len(text) <= _MAX_PHRASE else _LONG_RUN.sub(r"\1", text))
     return (before_parenthesis(match[1]), before_parenthesis(match[2])) if match else None
 
@@ -229,7 +227,7 @@ def _place(field: str, name: str, city: str, catalogue: Catalogue | None) -> Pla
 
 
 def _without_state(entity: Entity, catalogue: Catalogue | None) -> Entity:
-    """``"Name, City, State"`` without the state, if "State" is not a city of the catalogue but "City" is."""
+    """Entity of ``"Name, City, State"`` without the state, if only "City" is a city of the catalogue."""
     if entity.place is not None or catalogue is None or entity.city in catalogue.cities:
         return entity
     name, comma, city = entity.name.rpartition(",")
@@ -260,7 +258,7 @@ def _transport(
 
 
 def _means(written: str) -> Means | None:
-    """Means named by the first such word."""
+    """Means of transport that the text names first."""
     lowered = written.lower()
     mentions = [(match.start(), means) for means, pattern in _MEANS.items() if (match := pattern.search(lowered))]
     return min(mentions)[1] if mentions else None

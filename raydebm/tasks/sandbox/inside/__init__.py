@@ -1,1 +1,1 @@
-"""Code that runs inside the sandbox, as a package of its own. Imports nothing of raydebm."""
+"""Code that runs inside the sandbox, as a package of its own that does not import raydebm."""

@@ -9,7 +9,7 @@ LENGTHS = struct.Struct(">II")
 
 
 def read_exactly(descriptor: int, size: int) -> bytes:
-    """Read exactly ``size`` bytes. Raises EOFError if the other side closes first."""
+    """Read ``size`` bytes. Raises EOFError if the other side closes first."""
     parts = []
     while size > 0:
         part = os.read(descriptor, min(size, 1 << 20))
@@ -34,7 +34,7 @@ def frame(header: dict[str, Any], body: bytes = b"") -> bytes:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Write everything, in several calls if necessary."""
+    """Write all of the content, in several calls if necessary."""
     view = memoryview(content)
     while view:
         view = view[os.write(descriptor, view) :]

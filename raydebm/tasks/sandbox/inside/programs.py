@@ -1,7 +1,7 @@
-"""Child side: limits, the system call filter, and three ways to run one program.
+"""Child side: limits, the system call filter, and three ways to run a program.
 
-``run_main`` runs a program as ``__main__``, ``serve`` answers calls of its functions, ``check`` runs trusted test code
-whose calls are answered outside. Apart from its output, a child communicates over its own channel.
+``run_main`` runs a program as ``__main__``, ``serve`` answers calls of its functions, and ``check`` runs trusted test
+code whose calls are answered from outside. Apart from its output, a child communicates over its own channel.
 """
 
 import builtins
@@ -18,14 +18,14 @@ from .frames import write_all
 from .values import decode, encode
 
 CHANNEL, QUESTIONS = 3, 4
-"""The child's descriptors: messages to the zygote, and requests."""
+"""Descriptors of a child: messages to the zygote, and requests from it."""
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 1, 38, 22, 2
 
 _NOT_COMPILED = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
 def enter_child(config: dict[str, Any], descriptors: list[int], *, cpu_s: float) -> None:
-    """Set up descriptors (numbered in order), limits and filter; nothing in this process is trusted afterwards."""
+    """Set up descriptors (numbered in order), limits and filter. The process is not trusted afterwards."""
     apart = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, len(descriptors)) for descriptor in descriptors]
     for target, source in enumerate(apart):
         os.dup2(source, target)
@@ -38,7 +38,7 @@ def enter_child(config: dict[str, Any], descriptors: list[int], *, cpu_s: float)
     sys.stdin = _stream(0, "r", errors="strict")
     sys.stdout = _stream(1, "w", errors="strict")
     sys.stderr = _stream(2, "w", errors="replace")
-    # Names that an interpreter defines at a normal start; this one runs without the module site.
+    # Usually defined by the module site, without which this interpreter runs.
     vars(builtins).update(exit=sys.exit, quit=sys.exit)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     _filter_system_calls(config["filter"])
@@ -49,7 +49,7 @@ def _stream(descriptor: int, mode: str, *, errors: str) -> Any:
 
 
 def _prctl(option: int, first: Any, second: Any = 0) -> None:
-    """Call prctl, and end the child if the kernel refuses: it must not run without its limits."""
+    """Call prctl. End the child if the kernel refuses, because it must not run without its limits."""
     import ctypes
 
     arguments = [ctypes.c_ulong(value) if isinstance(value, int) else value for value in (first, second, 0, 0)]
@@ -85,7 +85,7 @@ def _names(code: types.CodeType) -> set[str]:
 
 
 def _module(source: str, name: str, *, prelude: dict[str, str]) -> tuple[types.CodeType, types.ModuleType]:
-    """The compiled source, and a module with the names of the prelude that the source uses."""
+    """The compiled source, and a module with those names of the prelude that the source uses."""
     code = compile(source, "solution.py", "exec", dont_inherit=True)
     module = types.ModuleType(name)
     for used in sorted(_names(code) & prelude.keys()):
@@ -102,7 +102,6 @@ def _module(source: str, name: str, *, prelude: dict[str, str]) -> tuple[types.C
 
 
 def _leave_room_for_recursion() -> None:
-    """Raise the recursion limit by the frames below the program."""
     frame, depth = sys._getframe(), 0
     while frame.f_back is not None:
         frame, depth = frame.f_back, depth + 1
@@ -112,7 +111,7 @@ def _leave_room_for_recursion() -> None:
 def _describe(error: BaseException) -> str:
     try:
         return f"{type(error).__name__}: {error}"[:500]
-    except Exception:  # noqa: BLE001 - the program's own exception may raise when it is made into text
+    except Exception:  # noqa: BLE001 - the program's own exception may fail to convert to text
         return type(error).__name__
 
 
@@ -129,7 +128,7 @@ def _print_traceback(error: BaseException) -> None:
 
 
 def run_main(source: str, *, prelude: dict[str, str]) -> int:
-    """Run a program as ``__main__``. Returns its exit code."""
+    """Run a program as ``__main__`` and return its exit code."""
     try:
         code, module = _module(source, "__main__", prelude=prelude)
     except _NOT_COMPILED as error:
@@ -152,7 +151,8 @@ def run_main(source: str, *, prelude: dict[str, str]) -> int:
 
 
 def serve(source: str, prelude: dict[str, str]) -> int:
-    """Load a program and answer calls of its functions: ``{"id", "function", "arguments"}`` in, ``{"id", ...}`` out."""
+    """Load a program and answer calls of its functions: ``{"id", "function", "arguments"}`` in, ``{"id", ...}`` out.
+    Return the exit code."""
     with open(QUESTIONS, encoding="utf-8") as questions:
         opening = json.loads(questions.readline())
         owner, failure = _load(source, prelude=prelude)
@@ -166,7 +166,7 @@ def serve(source: str, prelude: dict[str, str]) -> int:
 
 
 def _load(source: str, *, prelude: dict[str, str]) -> tuple[Any, dict[str, Any]]:
-    """Owner of the program's functions (its module, or an object of its class Solution), or the error of loading it."""
+    """(owner of the program's functions: its module, or an instance of its class Solution; error of loading it)."""
     try:
         code, module = _module(source, "solution", prelude=prelude)
     except _NOT_COMPILED as error:
@@ -190,8 +190,8 @@ def _call(owner: Any, function: str, arguments: Any) -> dict[str, Any]:
 
 
 def check(test: str, function: str) -> int:
-    """Run trusted test code. Calls of the tested function, and of all names undefined in the test code, are answered
-    from outside, as plain data: ``{"id", "function", "ask": arguments}`` out, ``{"value"}`` or ``{"raised"}`` in."""
+    """Run trusted test code and return the exit code. Calls of the tested function and of undefined names are answered
+    from outside: ``{"id", "function", "ask": arguments}`` out, ``{"value"}`` or ``{"raised"}`` in."""
     with open(QUESTIONS, encoding="utf-8") as replies:
         opening = json.loads(replies.readline())
 
@@ -211,7 +211,7 @@ def check(test: str, function: str) -> int:
             undefined = _names(code) - names.keys() - vars(builtins).keys()
             names.update({name: elsewhere(name) for name in undefined | {function}})
             exec(code, names)
-        except BaseException as error:  # noqa: BLE001 - an AssertionError, or whatever else the test code comes to
+        except BaseException as error:  # noqa: BLE001 - an AssertionError, or any other failure of the test code
             _say({"id": opening["id"], "failed": _describe(error)})
             return 1
         _say({"id": opening["id"], "done": True})

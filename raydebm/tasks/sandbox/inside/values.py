@@ -1,17 +1,17 @@
-"""Plain data as JSON that preserves the difference between list and tuple, int and float, and so on."""
+"""Plain data as JSON."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
 
 class _NotPlainError(Exception):
-    """A value without a plain form."""
+    """A value is not plain data."""
 
 
 def encode(value: Any) -> Any:
-    """JSON that preserves the difference between list and tuple, int and float, and so on.
+    """JSON value that preserves the difference between list and tuple, int and float, and so on.
 
-    A value that is not plain data becomes ``["o", type name]``, which equals nothing.
+    A value that contains other than plain data becomes ``["o", type name]`` as a whole.
     """
     try:
         return _encode(value)
@@ -43,7 +43,7 @@ def _encode(value: Any) -> Any:
 
 
 class Opaque:
-    """Placeholder for a value that was not plain data; equals nothing, not even itself."""
+    """Placeholder for a value that was not plain data. It does not equal any value, including itself."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -62,7 +62,7 @@ def decode(value: Any) -> Any:
     """Inverse of ``encode``.
 
     Raises:
-        ValueError, TypeError, LookupError, RecursionError: not written by ``encode``.
+        ValueError, TypeError, LookupError, RecursionError: the value was not written by ``encode``.
     """
     if value is None or isinstance(value, bool | str):
         return value

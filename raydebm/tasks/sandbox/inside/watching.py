@@ -1,4 +1,4 @@
-"""Zygote side: waiting for a child within its limits."""
+"""Zygote side: wait for a child within its limits."""
 
 import os
 import select
@@ -6,14 +6,14 @@ import time
 from typing import Any
 
 STDERR_TAIL = 4096
-"""Number of bytes kept from the end of a child's stderr."""
+"""Number of bytes that a reply has from the end of a child's stderr."""
 
 
 class Clock:
     """Time left until a child reaches its wall or CPU limit. Both count from construction."""
 
     def __init__(self, pid: int, limits: dict[str, Any]) -> None:
-        # The kernel's clock of another process's CPU time; time.pthread_getcpuclockid knows only threads.
+        # Clock of another process's CPU time; the standard library only has time.pthread_getcpuclockid, for threads.
         self._clock_id: int = (~pid << 3) | 2
         self._wall_end: float = time.monotonic() + limits["wall_s"]
         self._cpu_end: float = self._cpu_s() + limits["cpu_s"]
@@ -25,8 +25,7 @@ class Clock:
             return 0.0
 
     def left_s(self) -> float:
-        """Seconds until the next limit; 0 or less once a limit is reached. With one running thread, a sleep of this
-        length cannot overshoot."""
+        """Seconds until the next limit; 0 or less once it is reached. Several threads use CPU time faster."""
         cpu_left_s = self._cpu_end - self._cpu_s()
         return min(self._wall_end - time.monotonic(), cpu_left_s + 0.001 if cpu_left_s > 0 else 0)
 
@@ -45,7 +44,7 @@ class ProgramWatch:
             os.set_blocking(descriptor, False)
 
     def wait(self) -> str:
-        """Wait for the end of the program or its limit. Returns which."""
+        """Wait for the end of the program (``"exited"``) or a limit (``"timeout"``, ``"output_limit"``)."""
         poll = select.poll()
         for descriptor in [self._pidfd, *self._open]:
             poll.register(descriptor, select.POLLIN)
@@ -66,13 +65,13 @@ class ProgramWatch:
             os.close(self._pidfd)
 
     def drain(self) -> None:
-        """Read the rest of the pipes after the end."""
+        """Read the rest of the output."""
         for descriptor in list(self._open):
             while self._read(descriptor) and len(self._content_of[descriptor]) <= self._limits["output_bytes"]:
                 pass
 
     def _read(self, descriptor: int) -> bool:
-        """Read once. Returns False at the end, or if nothing is available now."""
+        """Read once. False at the end, or if no data is available now."""
         try:
             part = os.read(descriptor, 1 << 16)
         except BlockingIOError:
@@ -88,7 +87,8 @@ class ProgramWatch:
 
 
 def await_line(descriptor: int, clock: Clock, output_bytes: int, reply: bytearray) -> str:
-    """Read until the end of a line, of the time, of the output or of the program. Returns which."""
+    """Read a line into ``reply`` (``"line"``), up to a limit (``"timeout"``, ``"output_limit"``) or the child's end
+    (``"gone"``)."""
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
     while not reply.endswith(b"\n"):

@@ -1,11 +1,11 @@
 """The process inside the sandbox that forks one child per request.
 
 It runs only trusted code and forks before untrusted code is loaded, which takes about a millisecond where a new
-interpreter takes ten. Requests arrive on descriptor 0 and replies leave on descriptor 1, in frames: the lengths of
-header and body as two big-endian 32-bit numbers, a JSON header, and bytes. The child can reach neither descriptor.
+interpreter takes ten. Requests arrive on standard input and replies leave on standard output, in the format of
+``frames``. A child has access to neither.
 
-A sandbox that runs untrusted programs does not know the right answers: results are compared outside. So a child that
-takes over this process gains nothing.
+A sandbox that runs untrusted programs does not contain the right answers, because results are compared outside.
+Therefore a child gains nothing by taking over this process.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ class Zygote:
     def __init__(self, config: dict[str, Any], requests: int, replies: int) -> None:
         self._config, self._requests, self._replies = config, requests, replies
         self._child: tuple[int, int, int] | None = None
-        """The open program: process id, descriptor for requests, descriptor of answers."""
+        """The loaded program: process id, descriptor of requests, descriptor of answers."""
 
     def serve(self) -> None:
         """Answer requests until the host closes the pipe."""
@@ -107,7 +107,7 @@ class Zygote:
         return {"ending": "opened"}, b""
 
     def _ask(self, header: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        """Pass a line to the child and its reply back."""
+        """Pass a line to the child, and return its reply."""
         if self._child is None:
             return {"ending": "gone"}, b""
         pid, questions, answers = self._child
@@ -134,7 +134,7 @@ def _kill(pid: int) -> None:
 
 
 def _harden(config: dict[str, Any]) -> None:
-    """Drop root if the host asks for it, and hide this process from its children."""
+    """Change to the requested user id, if any, and protect this process's memory from its children."""
     if config["uid"] is not None:
         os.setgroups([])
         os.setresgid(config["uid"], config["uid"], config["uid"])
