@@ -21,7 +21,7 @@ from raydebm.service.settings import AppArgs
 REPOSITORY = Path(__file__).resolve().parents[1]
 
 BUDGETS: Mapping[str, int] = {
-    "source lines": 45_240,
+    "source lines": 45_200,
     "modules": 268,
     "test lines": 35_410,
     "benchmark lines": 2_500,
