@@ -22,7 +22,7 @@ from raydebm.scorer.model.lora import lora_config
 
 
 class SpecialIds:
-    """A replacement for the tokenizer. Random texts need only its special ids."""
+    """A replacement for the tokenizer. Random texts need only its special token ids."""
 
     def __init__(self, config: ModernBertConfig) -> None:
         self.cls_token_id, self.sep_token_id = config.cls_token_id, config.sep_token_id
@@ -40,7 +40,7 @@ def backbone_of(name: str) -> Backbone:
 
 
 def pool_ids(backbone: Backbone, *, num_texts: int, seed: int) -> list[tuple[int, ...]]:
-    """Token ids of one problem's candidates. With the problem, lengths are 100 to 400 tokens, as in GSM8K."""
+    """Token ids of one problem's candidates, each with the problem: 100 to 400 tokens, as in GSM8K."""
     rng = random.Random(seed)
     vocabulary = int(backbone.encoder.config.vocab_size)
     cls, sep = backbone.tokenizer.cls_token_id, backbone.tokenizer.sep_token_id
@@ -54,7 +54,7 @@ def pool_ids(backbone: Backbone, *, num_texts: int, seed: int) -> list[tuple[int
 
 
 def peft_model(backbone: Backbone, adapters: Sequence[AdapterConfig], *, seed: int = 1) -> PeftModel:
-    """All adapters in one PEFT model. B matrices are random, so that the updates have an effect."""
+    """All adapters in one PEFT model, with random B matrices, because zero matrices would change nothing."""
     configs = [lora_config(adapter, backbone.encoder) for adapter in adapters]
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     with warnings.catch_warnings():
@@ -76,7 +76,7 @@ class Timing:
     seconds: float
     """Median CPU seconds of the process."""
     speedup: float
-    """Median over rounds of the first variant's time divided by this one's in the same round."""
+    """Median over rounds of the first variant's time divided by this variant's time in the same round."""
     result: Any
     """Result of the variant in the last round."""
 

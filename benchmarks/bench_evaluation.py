@@ -4,9 +4,10 @@
     python benchmarks/bench_evaluation.py --num-problems 31250    # 1,000,000
     python benchmarks/bench_evaluation.py --num-problems 300 --profile
 
-The pools are synthetic: energies that tend towards the truth, four generators of different quality, two baselines.
+The pools are synthetic: energies that correlate with correctness, four generators of different quality, two baselines.
 Validation has a fifth as many problems. Times are CPU seconds of this process, which a busy machine hardly affects, and
-wall seconds, without the making of the pools. Memory is the peak of the process, most of it the synthetic candidates.
+wall seconds. The pools are made before, and timed separately. Memory is the peak of the process, most of which are the
+synthetic candidates.
 """
 
 import argparse

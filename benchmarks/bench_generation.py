@@ -1,8 +1,8 @@
-"""Rate of candidate requests: raydebm's generator against raw asyncio, alone and in the Ray Data stage.
+"""Rate of candidate requests of raydebm's generator, alone and in the Ray Data stage, against raw asyncio.
 
-A mock endpoint in a separate process answers after a fixed latency: with 0.5 s and 256 open requests, no client can
-exceed 512 requests per second. Rates are measured from the 256th to the last answer, without the start-up. For small
-calls of the stage, as in late waves and later passes, the whole time counts.
+A mock endpoint in a separate process answers after a fixed latency: with 0.5 s and 256 open requests, a client cannot
+exceed 512 requests per second. Rates are measured from the 256th to the last answer, without the start-up. Of small
+calls of the stage, as in late waves and later passes, the whole time is measured.
 
     python benchmarks/bench_generation.py                    # 4,000 requests per client
     python benchmarks/bench_generation.py --no-ray --num-requests 1000
@@ -33,7 +33,7 @@ from raydebm.run.directory import RunDir
 
 IN_FLIGHT = 256
 SMALL, NUM_SMALL = 64, 5
-"""Requests of a small call of the stage, and number of such calls."""
+"""Number of requests per small call of the stage, and number of such calls."""
 SERVER = Path(__file__).resolve().parent.parent / "tests" / "helpers" / "misbehaving_server.py"
 _RUNS = itertools.count()
 
@@ -77,7 +77,7 @@ class Clock:
 
 
 async def raw_asyncio(url: str, requests: list[GenerationRequest]) -> Clock:
-    """Only the necessary work: post, read and parse."""
+    """Send the requests with only the necessary work: post, read and parse."""
     clock, slots = Clock(), asyncio.Semaphore(IN_FLIGHT)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
@@ -111,7 +111,7 @@ def generator_with(transport: type) -> Callable[[str, list[GenerationRequest]], 
 
 
 def through_ray_data(url: str, requests: list[GenerationRequest]) -> Clock:
-    """The whole stage: Ray Data, journal, Parquet. CPU seconds are the driver's."""
+    """Send the requests by the whole stage: Ray Data, journal, Parquet. CPU seconds are those of the driver."""
     from raydebm.pipeline.ray.generate import generate
 
     endpoint = OpenAIGenerator(name="g", model="m", base_url=url, api_key_env=None, max_in_flight=IN_FLIGHT)
@@ -128,7 +128,7 @@ def through_ray_data(url: str, requests: list[GenerationRequest]) -> Clock:
 
 
 def report_small_calls(url: str) -> None:
-    """Time successive calls, alternately in tasks, which the stage uses for them, and in new actors of Ray Data."""
+    """Time small calls, alternately in tasks, which the stage uses for them, and in new actors of Ray Data."""
     from raydebm.pipeline.ray import candidate_blocks
 
     task_rows = {"tasks": candidate_blocks.HTTP_TASK_ROWS, "new actors": 0}

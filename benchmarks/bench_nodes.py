@@ -3,12 +3,11 @@
 All nodes are on this machine: separate Ray processes with one CPU per node, and a head without CPUs. They run the real
 stage of candidates, with one generating process per node that keeps ``--in-flight`` requests open. The endpoint is a
 process that takes ``--latency-s`` per request on average (each 0.5 to 1.5 times that). It works on ``--capacity``
-requests at once and queues the rest. The processes mostly wait, so that two cores are enough.
+requests at once and queues the rest. The processes mostly wait, so two cores are enough.
 
-The endpoint answers only when all nodes have all their requests open, so the start of Ray's processes does not count.
-The rate is measured from two latencies later to the last moment at which all requests were open, so the end of the run
-does not count either. A number of nodes that cannot reach a capacity is not measured with it, because its rate would be
-the rate without a limit.
+The endpoint answers only after all nodes have opened all their requests, so the start of Ray's processes does not
+count. The rate is measured from two latencies later to the last moment at which all requests were open, so the end of
+the run does not count either. Numbers of nodes that cannot reach a capacity are measured only with the largest one.
 
     python benchmarks/bench_nodes.py --nodes 1 2 4 8 --capacity 512 48
 """
@@ -38,8 +37,8 @@ from raydebm.pipeline.ray.session import ENVIRONMENT
 from raydebm.records import GenerationRequest, Sampling
 from raydebm.run.directory import RunDir
 
-# Ray reads these when it is imported. By default, workers have a low priority, with which they may not start on a busy
-# machine.
+# Ray reads these when it is imported. Its workers have a low priority by default, with which they may fail to start on
+# a busy machine.
 OWN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_worker_niceness": "0"}
 os.environ.update(OWN | ENVIRONMENT)
 
@@ -58,7 +57,7 @@ class Endpoint:
         self._open = self._until_open = 0
 
     def app(self) -> web.Application:
-        """The application. ``/limit/CAPACITY/OPEN`` clears events, and holds answers until OPEN requests are open."""
+        """The application. ``/limit/CAPACITY/OPEN`` clears events, and delays answers until OPEN requests are open."""
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._answer)
         app.router.add_get("/limit/{capacity}/{open}", self._limit)
@@ -105,7 +104,7 @@ async def serve(latency_s: float) -> None:
 
 @contextlib.contextmanager
 def growing_cluster() -> Iterator[Any]:
-    """A Ray cluster of a head without CPUs, to which nodes are added; this process is its driver."""
+    """A Ray cluster with a head without CPUs, to which nodes can be added; this process is its driver."""
     import ray
     from ray.cluster_utils import Cluster
 
@@ -196,7 +195,7 @@ def mean_in_flight(events: Sequence[Event], first: float, last: float) -> float:
 
 
 def raylets(run: RunDir) -> set[int]:
-    """Nodes (process ids of raylets) whose processes are writing the run's journal."""
+    """Process ids of the raylets (one per node) whose processes write the run's journal."""
     journals = Path(run.uri("candidates", "journal")).glob("*.jsonl")
     processes = {int(journal.name.split("-")[1]) for journal in journals}
     return {process.ppid() for process in psutil.process_iter() if process.pid in processes - {os.getpid()}}
@@ -211,7 +210,7 @@ def main() -> None:
         "--per-node",
         type=int,
         default=384,
-        help="candidates per node, at least 320, because one process may hold as many",
+        help="candidates per node, at least 320, because one process can take that many at once",
     )
     parser.add_argument("--latency-s", type=float, default=4.0)
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)

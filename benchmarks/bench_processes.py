@@ -12,7 +12,7 @@ def cpu_seconds() -> float:
     """CPU seconds of this process and its descendants, including those that have ended."""
     own, total = psutil.Process(), 0.0
     for process in (own, *own.children(recursive=True)):
-        with contextlib.suppress(psutil.NoSuchProcess):  # it may end meanwhile
+        with contextlib.suppress(psutil.NoSuchProcess):  # the process may have ended
             total += sum(process.cpu_times()[:4])  # user and system time, also of ended children
     return total
 

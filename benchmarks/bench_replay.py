@@ -113,7 +113,7 @@ def _scored(
 
 
 def write(folder: str, arguments: argparse.Namespace) -> float:
-    """Write the records; returns the seconds of the flushes alone."""
+    """Write the records, and return the seconds of the flushes."""
     writer = DecisionWriter(folder, RecordsArgs(max_days=None), flush_s=3600)
     seconds = 0.0
     records = synthetic_records(

@@ -1,9 +1,9 @@
-"""Scoring of one pool: raydebm's engine against a plain PEFT loop over adapters, in the same run.
+"""Scoring of one pool: raydebm's engine against a plain PEFT loop over adapters, in interleaved rounds.
 
 python benchmarks/bench_scoring.py --backbone package:minilm --texts 32 --rounds 5
-python benchmarks/bench_scoring.py --layers "upper half"      # the blocks below run once for all adapters
+python benchmarks/bench_scoring.py --layers "upper half"      # the lower blocks run once for all adapters
 
-With ``--config``, a recipe with a recorded pool: a decoder that reads each problem once, against whole texts.
+With ``--config``, a decoder scores a recipe's recorded pool: each problem read once, against whole texts.
 
 python benchmarks/bench_scoring.py --backbone FOLDER --config configs/gsm8k_44_models.yaml --rounds 1
 """
@@ -45,7 +45,7 @@ def heads_of(backbone: Backbone) -> list[EnergyHead]:
 
 
 class PeftLoop:
-    """The simplest implementation: for each adapter, ``set_adapter`` and a forward pass."""
+    """The simplest implementation: ``set_adapter`` and a forward pass for each adapter."""
 
     def __init__(
         self, model: PeftModel, heads: Sequence[EnergyHead], ids: Sequence[tuple[int, ...]], *, batches: str
@@ -72,7 +72,7 @@ class PeftLoop:
 def stored_adapters(
     model: PeftModel, heads: Sequence[EnergyHead], adapters: Sequence[AdapterConfig], *, pooling: str = "cls"
 ) -> list[StoredAdapter]:
-    # Engines use only the adapter and the pooling of a record.
+    # Engines read only the adapter and the pooling of a record.
     records = [
         AdapterRecord.model_construct(**dict[str, Any](adapter=adapter, pooling=pooling)) for adapter in adapters
     ]
@@ -100,7 +100,7 @@ def rank_correlation(first: Tensor, second: Tensor) -> float:
 
 
 def recorded_ids(backbone: Backbone, given: argparse.Namespace) -> list[tuple[int, ...]]:
-    """Token ids of test problems of a recipe with distinct answers of its first pool, both sampled by the seed."""
+    """Token ids of answers to a recipe's test problems: distinct answers of its first pool, sampled with the seed."""
     recipe = load_recipe(given.config)
     problems = {problem.problem_id: problem for split, problem, _ in load_problems(recipe) if split == "test"}
     pool: Any = recipe.generators[0]

@@ -1,8 +1,8 @@
-"""Labels and energies per second on one to eight nodes, with work that sleeps in place of computing.
+"""Labels and energies per second on one to eight nodes, with workers that sleep instead of computing.
 
-The nodes are those of ``bench_nodes.py``: declared on this machine, one CPU each. The real stages run on them, but
-their workers sleep for ``SLEEP_S`` per candidate, so that two cores are enough to see how the stages grow. A stage runs
-once before it is measured, which starts the processes of its nodes; the time is that of the whole call.
+The nodes are those of ``bench_nodes.py``: Ray processes on this machine, with one CPU each. The real stages run on
+them, but their workers sleep for ``SLEEP_S`` per candidate, so two cores are enough to see how the stages scale. Each
+stage runs once before it is measured, to start the processes of its nodes. The time is that of the whole call.
 
     python benchmarks/bench_stages.py --nodes 1 2 4 8
 """
@@ -58,7 +58,7 @@ class SleepingScores(score.ScoreBatch):
 
 
 def stages_of(recipe: Recipe, run: RunDir, count: int) -> dict[str, Callable[[], object]]:
-    """The two stages on so many candidates, one of each problem."""
+    """The two stages on ``count`` candidates, one per problem."""
     problems = {f"{number}": Problem(task="taco", problem_id=f"{number}", prompt="?") for number in range(count)}
     run.write_candidates(
         Candidate(candidate_id=f"c{name}", task="taco", problem_id=name, generator="g", text=f"answer {name}")
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, nargs="+", default=[1, 2, 4, 8], help="in rising order")
     parser.add_argument("--per-node", type=int, default=512, help="candidates per node")
     options = parser.parse_args()
-    # Programs, because few of them are worth a process.
+    # TACO, because its candidates are programs, of which the stage gives few to each process.
     recipe = Recipe.model_validate({"name": "nodes", "task": {"name": "taco"}, "generators": [GENERATOR]})
     print(
         "| nodes | stage | candidates | seconds | per second | expected | share |\n|---:|---|---:|---:|---:|---:|---:|"

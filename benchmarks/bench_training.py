@@ -1,4 +1,4 @@
-"""One optimiser step of one adapter: raydebm against plain PEFT training on pairs, in the same run.
+"""One optimiser step of one adapter: raydebm against plain PEFT training on pairs, in interleaved rounds.
 
 python benchmarks/bench_training.py --backbone package:minilm --texts 16 --pairs 16 --rounds 5
 """
@@ -63,7 +63,7 @@ def ours(
     rows = step_pairs([("p", len(ids), pairs)], device=member.device)
 
     def limit(batches: list[MicroBatch]) -> float:
-        """Memory limit with room for the whole step, or only for the largest micro-batch."""
+        """Memory limit: none, or ``in_two_phases`` only the size of the largest micro-batch."""
         return max(member.graph_bytes([batch]) for batch in batches) if in_two_phases else math.inf
 
     def step() -> float:

@@ -1,8 +1,8 @@
-"""Overhead of the triage service over its parts, with one to many clients.
+"""Overhead of the triage service over an empty graph of Ray Serve, with one to many clients.
 
-A scripted endpoint answers each request after a fixed delay, with one of two texts. The benchmark needs a finished
-Knights and Knaves run, such as the demo's. It compares the service with an empty graph: as many deployments of
-Ray Serve with the same calls between them, which only wait as long as the endpoint and the scorer take.
+A scripted endpoint answers each request after a fixed delay, with one of two texts. The empty graph has the same
+deployments with the same calls between them, but only waits as long as the endpoint and the scorer take. The benchmark
+needs a finished Knights & Knaves run, such as the demo's.
 
 python benchmarks/bench_triage.py --run runs/demo --clients 1 2 4 8 16 --seconds 15
 python benchmarks/bench_triage.py --run runs/demo --clients 8 --flame docs/images/triage.svg   # needs py-spy
@@ -106,7 +106,7 @@ def _completion(seed: int) -> bytes:
 
 
 def ask(url: str, num_clients: int, seconds: float, answers: "Queue[Any]") -> None:
-    """Send triage requests from ``num_clients`` clients; puts (requests per second, latencies in seconds)."""
+    """Send triage requests from ``num_clients`` clients, and put (requests per second, latencies in seconds)."""
     answers.put(asyncio.run(_ask(url, num_clients, seconds)))
 
 
@@ -189,7 +189,7 @@ def _bound(kind: type, name: str, *arguments: Any) -> Any:
 
 
 def start_empty(delay_s: float, scoring_s: float) -> str:
-    """Start the empty graph; returns its base URL."""
+    """Start the empty graph, and return its base URL."""
     port = free_port("127.0.0.1")
     quiet = LoggingConfig(enable_access_log=False)
     serve.start(http_options=HTTPOptions(host="127.0.0.1", port=port), logging_config=quiet)
@@ -207,7 +207,7 @@ def start_empty(delay_s: float, scoring_s: float) -> str:
 
 
 def scripted_run(original: str, folder: Path, port: int) -> str:
-    """A copy of the parts of a run that a service needs, with the scripted endpoint as the only generator."""
+    """Copy the parts of a run that a service needs, with the scripted endpoint as the only generator."""
     run = RunDir(str(folder))
     for name in ("scorer", "calibration", "problems"):
         shutil.copytree(Path(original) / name, folder / name)
@@ -258,7 +258,7 @@ def _measure(what: str, url: str, options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", required=True, help="finished Knights and Knaves run")
+    parser.add_argument("--run", required=True, help="finished Knights & Knaves run")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--delay-ms", type=float, default=50, help="delay of the scripted endpoint")
@@ -270,7 +270,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     os.environ.setdefault("RAY_worker_niceness", "0")
     with tempfile.TemporaryDirectory() as folder:
         run_dir = scripted_run(options.run, Path(folder) / "run", port)
-        # Without the address, Ray would look for a cluster whose address a killed process has left behind.
+        # Without an address, Ray would try a cluster whose address a killed process has left behind.
         ray.init(address="local", num_cpus=8, include_dashboard=options.flame is not None, log_to_driver=False)
         try:
             scoring_s = scoring_seconds(run_dir)

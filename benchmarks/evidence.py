@@ -1,12 +1,12 @@
-"""Value of each piece of evidence: each alone, each left out, and all together, in five folds of the problems.
+"""Value of each piece of evidence: alone, left out, and with all others, in five folds of the problems.
 
     raydebm run --config configs/mmlu_pro_recorded.yaml --until labels run_dir=runs/mmlu_pro
     raydebm seeds --config configs/gsm8k_recorded.yaml --folds 5 run_dir=runs/gsm8k
     python benchmarks/evidence.py runs/mmlu_pro runs/gsm8k
 
-Every problem is decided by a posterior that ``fit_policy`` fits on other problems. If the run has its own folds
-(``raydebm seeds --folds``), a fold's problems have energies of its adapters, which trained on none of them, and the
-posterior learns from validation problems and from training problems out of bag. Without folds, there are no energies.
+Every problem is decided by a posterior that ``fit_policy`` fits on other problems. In a run with folds (``raydebm seeds
+--folds``), a fold's problems have energies of its own adapters, which did not train on them, and the posterior is
+fitted on validation problems and on training problems out of bag. In a run without folds, energies are not used.
 """
 
 import argparse
@@ -48,20 +48,20 @@ Fold = tuple[PoolTable, PoolTable]
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """By problem: whether the selected answer is right, its confidence, and whether each of ``ERRORS`` returns it."""
+    """By problem: worth and confidence of the selected answer, and for each of ``ERRORS`` 1 if it is returned."""
 
     right: Floats
     confidence: Floats
     given: Floats
 
     def figures(self, at: NDArray[np.intp]) -> Floats:
-        """Share right, AUROC, Brier score and coverages on these problems, in percent."""
+        """Share of right answers, AUROC, Brier score and coverages on the problems ``at``, in percent."""
         right, sure = (self.right[at] > 0.5).astype(np.float64), self.confidence[at]
         return 100 * np.array([right.mean(), auroc(sure, right), brier(sure, right), *self.given[:, at].mean(axis=1)])
 
 
 def folds_of(run_dir: Path) -> Iterator[Fold]:
-    """Folds of a finished run, or five folds of its labelled problems by their texts."""
+    """The folds of a finished run. A run without folds is split into five by the texts of its problems."""
     inner = sorted(run_dir.glob("fold-*/energies"))
     for folder in (each.parent for each in inner):
         pipeline = pipeline_of(str(folder))
@@ -75,7 +75,7 @@ def folds_of(run_dir: Path) -> Iterator[Fold]:
 
 
 def masked(pools: PoolTable, *, constraints: bool, kinds: bool) -> PoolTable:
-    """The pools; without ``constraints``, they have no proofs and penalties, and without ``kinds``, no kinds."""
+    """The pools, without proofs and penalties unless ``constraints``, and without kinds unless ``kinds``."""
 
     def of(scored: ScoredCandidate) -> ScoredCandidate:
         report = scored.report
@@ -88,7 +88,7 @@ def masked(pools: PoolTable, *, constraints: bool, kinds: bool) -> PoolTable:
 
 
 def decided(folds: Sequence[Fold], pieces: Sequence[str], *, competition: Competition, kinds: bool) -> Decided:
-    """Decisions about the problems of all folds, in order."""
+    """Decisions on the problems of all folds, in order."""
     terms = [term for piece in pieces for term in PIECES.get(piece, (piece,))]
     context = ["none", "unparsed", *(["kind"] if kinds else []), *(["pool_length"] if "length" in pieces else [])]
     parts = []
@@ -116,7 +116,7 @@ def decided(folds: Sequence[Fold], pieces: Sequence[str], *, competition: Compet
 
 
 def print_rows(run_dir: Path) -> None:
-    """Print Markdown rows of one run. Without a piece, figures are differences from all evidence, paired by problem."""
+    """Print Markdown rows of one run. Rows without a piece are differences from all evidence, paired by problem."""
     folds, competition = list(folds_of(run_dir)), competition_of(pipeline_of(str(run_dir)).task)
     count = sum(tested.num_pools for _, tested in folds)
     scored = [candidate for _, tested in folds for candidate in tested.candidates]

@@ -1,4 +1,4 @@
-"""Probabilities of fields on a run's labelled problems, against simpler ones, and how often their guarantees hold.
+"""Probabilities of fields on a run's labelled problems, against simpler ones, and the share of guarantees that hold.
 
     raydebm run --config configs/travelplanner_recorded.yaml --until labels run_dir=runs/travelplanner
     python benchmarks/fields.py runs/travelplanner
@@ -31,7 +31,7 @@ Places = NDArray[np.intp]
 ERRORS = (0.01, 0.02, 0.05, 0.1)
 BINS = 15
 AIM = 0.03
-"""Wanted ECE."""
+"""Largest acceptable ECE."""
 
 
 def labelled(run: RunDir, *, proofs: bool, energies: bool = False) -> PoolTable:
@@ -74,9 +74,8 @@ FIGURES: Mapping[str, Callable[[Floats, Floats], float]] = {"AUROC": auroc, "ECE
 
 
 def chance(fit: FieldFit, *, draws: int = 2000) -> str:
-    """ECE of exactly calibrated predictions, by sampling outcomes with the predicted confidences: mean, 95th percentile
-    and share that meets ``AIM``. First for independent fields, then with one random number for all fields of a
-    problem."""
+    """ECE of exactly calibrated predictions, from outcomes that are sampled with the predicted confidences: mean, 95th
+    percentile and share of at most ``AIM``, for independent fields, and with one random number per problem."""
     rng, owner = np.random.default_rng(0), np.unique(fit.owner, return_inverse=True)[1]
     cells = []
     for decided_by in (np.arange(len(fit.owner)), owner):
@@ -88,7 +87,7 @@ def chance(fit: FieldFit, *, draws: int = 2000) -> str:
 
 
 def of_problems(fit: FieldFit, chosen: Places) -> FieldFit:
-    """The predictions for the chosen problems."""
+    """The predictions on the chosen problems."""
     inside = np.isin(fit.owner, chosen)
     return replace(fit, owner=fit.owner[inside], confidence=fit.confidence[inside], right=fit.right[inside])
 

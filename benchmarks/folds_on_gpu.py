@@ -4,13 +4,13 @@
     python benchmarks/folds_on_gpu.py train  gsm8k.pack energies/gsm8k --rates 5e-4,1e-3,2e-3
     python benchmarks/folds_on_gpu.py finish configs/gsm8k_recorded.yaml energies/gsm8k [key=value ...]
 
-``pack`` and ``finish`` run on the machine with the data; ``train`` runs on the one with the GPU, which needs torch,
+``pack`` and ``finish`` run on the machine with the data; ``train`` runs on the machine with the GPU, which needs torch,
 transformers, PEFT and pydantic. ``finish`` writes the output of ``raydebm seeds --folds 5`` with these energies, but
 without adapter weights: its runs can be evaluated but not served.
 
-In each fold, the first adapter is trained with every rate, and its rate with the lowest validation loss is used for all
-adapters; no test problem is seen. ``train --without-problem`` omits the problem from all texts, to measure its value.
-``--backbone``, ``--max-length`` and ``--layers`` change the settings of ``train``, for example for another backbone;
+In each fold, the first adapter is trained with every learning rate, and the rate with the lowest validation loss is
+used for all adapters; test problems are not used. ``train --without-problem`` leaves the problem out of all texts, to
+measure its value. ``--backbone``, ``--max-length`` and ``--layers`` of ``train`` replace settings of the recipe;
 ``finish`` needs the same settings as overrides.
 """
 
@@ -96,7 +96,7 @@ def pack(recipe: "Recipe", out: Path, *, num_folds: int) -> None:
 
 
 def folds_of(recipe: Any, num_folds: int, rates: Mapping[int, float] | None = None) -> Iterator[Any]:
-    """The run of each fold, with problems, candidates and labels of the recipe's own run, which must exist."""
+    """Pipelines of the folds, with problems, candidates and labels of the recipe's own run, which must exist."""
     from raydebm.pipeline.runner import Pipeline, share_stages
     from raydebm.pipeline.studies.trainings import _pipeline
 
@@ -112,7 +112,7 @@ def folds_of(recipe: Any, num_folds: int, rates: Mapping[int, float] | None = No
 
 
 def train(given: argparse.Namespace) -> None:
-    """Train and score every fold, and write energies and training records."""
+    """Train and score every fold, and write its energies and training records."""
     import torch
 
     from raydebm.config import AdapterConfig
@@ -200,7 +200,7 @@ def train(given: argparse.Namespace) -> None:
 def _scored(
     scorer: Any, prompts: Sequence[str], texts: Sequence[str], candidates: Sequence[Any]
 ) -> Iterator[tuple[str, Any]]:
-    """Candidate ids with their rows. Equal texts are scored once for the same adapters."""
+    """Rows of energies by candidate id. Equal texts are scored once for the same adapters."""
     named: dict[str, dict[tuple[str, str], list[str]]] = {}
     for candidate_id, prompt, text, asked in candidates:
         named.setdefault(asked, {}).setdefault((prompts[prompt], texts[text]), []).append(candidate_id)
@@ -219,7 +219,7 @@ def _scored(
 
 
 def finish(shared: "Pipeline", made: Path, *, num_folds: int) -> tuple["TrainingSummary", str]:
-    """Write the folds' runs from their energies, evaluate them, and write a summary. Returns it and its address."""
+    """Write the runs of the folds from their energies, evaluate them, and return a summary and its address."""
     from raydebm.evaluation.stats.json_results import command_line
     from raydebm.evaluation.trainings import summarise, write_summary
     from raydebm.pipeline.ray.score import ScoringInput, score
@@ -269,7 +269,7 @@ def finish(shared: "Pipeline", made: Path, *, num_folds: int) -> tuple["Training
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command's arguments."""
+    """Parse the arguments of the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     packing, training, finishing = (verbs.add_parser(verb) for verb in ("pack", "train", "finish"))

@@ -1,19 +1,20 @@
-"""Checks of the scorer on a GPU: equality with the CPU, and the speed of scoring and training.
+"""Check of the scorer on a GPU: equality with the CPU, and speed of scoring and training.
 
     python benchmarks/gpu_check.py --out gpu_check.json
 
 The command needs one GPU, but no network, Ray or run directory: it uses ModernBERT-base's architecture with random
 weights. It has four parts, each printed as soon as it is measured:
 
-- ``peak``: bf16 matrix products of 8,192 x 8,192, in TFLOP/s, as the reference for scoring.
-- ``equality``: energies on the GPU against those on the CPU in float32.
+- ``peak``: TFLOP/s of bf16 matrix products of 8,192 x 8,192, the reference of scoring.
+- ``equality``: energies on the GPU against energies on the CPU in float32.
 - ``scoring``: K=5 adapters, N=32 candidates of 1,000 tokens, against a PEFT ``set_adapter`` loop on the same weights.
   The engine with packed texts (``scorer.model.packing``) is measured eager and compiled, with the time of compilation.
   If vLLM is installed, its pooling runner is measured too (one model without adapters, times K).
-- ``training``: optimiser steps of one, two and five adapters at once, in processes and in threads, each with its own
-  copy of the frozen weights or all with one copy.
+- ``training``: optimiser steps of one, two and five adapters at once, in processes with a copy of the frozen weights
+  each, and of five adapters in processes and in threads that share one copy.
 
-The minimum number of operations is two per token and weight of the encoder's layers, without attention.
+The share of the peak counts the necessary operations: two per token and weight of the encoder's layers, without
+attention.
 ``--device cpu --small`` runs everything at small sizes, as the tests do.
 """
 
@@ -96,7 +97,7 @@ class Place:
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def seconds_of(self, work: Callable[[], object], *, at_least: float) -> float:
-        """Median wall seconds of a call, over calls for ``at_least`` seconds and at least three calls."""
+        """Median wall seconds of a call, over at least three calls and ``at_least`` seconds, after a warm-up call."""
         work()
         self.synchronize()
         times, began = list[float](), time.perf_counter()
@@ -144,7 +145,7 @@ def peak(place: Place, sizes: Sizes) -> dict[str, Any]:
 
 
 def equality(place: Place, sizes: Sizes) -> dict[str, Any]:
-    """Differences of energies from those on the CPU in float32, K=5."""
+    """Differences of energies from energies on the CPU in float32, K=5."""
     ids = texts_of(sizes, count=min(sizes.num_texts, 8), seed=1)
     ids = [row[: max(8, sizes.num_tokens // 4 + index)] for index, row in enumerate(ids)]
     reference = _energies(Place(device=torch.device("cpu"), dtype=torch.float32), sizes, ids)
@@ -210,7 +211,7 @@ def scoring(place: Place, sizes: Sizes, *, peak_tflops: float) -> dict[str, Any]
 
 
 def _packed_ways(packed: MergedEngine, ids: Ids, padded: torch.Tensor) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Switch the engine to eager blocks, then to compiled ones. Yields the name and the known facts of each."""
+    """Switch the engine to eager blocks, then to compiled ones. Yields the name and the facts of each."""
     packing, members = packed.packing, range(len(padded))
     assert packing is not None, "ModernBERT in bfloat16 can be packed everywhere"
     for name, rows_to_compile in (("packed, eager", float("inf")), ("packed, compiled", 0)):
@@ -246,7 +247,7 @@ def _vllm(place: Place, sizes: Sizes, ids: Ids) -> dict[str, Any] | str:
 
 
 def _any_tokenizer(sizes: Sizes) -> PreTrainedTokenizerFast:
-    """A tokenizer, which vLLM needs even for token ids."""
+    """Any tokenizer, which vLLM needs even for token ids."""
     config = ModernBertConfig(**sizes.config)
     words = {f"w{number}": number for number in range(config.vocab_size)}
     special = {f"{name}_token": f"w{getattr(config, f'{name}_token_id')}" for name in ("pad", "cls", "sep")}
@@ -255,9 +256,9 @@ def _any_tokenizer(sizes: Sizes) -> PreTrainedTokenizerFast:
 
 
 def training(place: Place, sizes: Sizes) -> list[dict[str, Any]]:
-    """Steps per second of all adapters together, and the memory in use on the device. Each adapter runs in a process
-    with its own copy of the frozen weights, in a process that maps a shared copy (CUDA IPC), or in a thread with its
-    own stream."""
+    """Steps per second of all adapters together, and memory in use on the device. Each adapter runs in a process with
+    its own copy of the frozen weights, in a process that maps a shared copy (CUDA IPC), or in a thread with its own
+    stream."""
     rows = [_in_processes(place, sizes, together, is_shared=False) for together in sizes.together]
     most = max(sizes.together)
     return [*rows, _in_processes(place, sizes, most, is_shared=True), _in_threads(place, sizes, most)]
@@ -330,7 +331,7 @@ def _train(index: int, place: Place, sizes: Sizes, ready: Any, results: Any, wei
         free, total = torch.cuda.mem_get_info(place.device)
         memory = round((total - free) / 2**30, 2)
     (results.append if isinstance(results, list) else results.put)((rate, memory))
-    ready.wait()  # each measures the memory while all are still loaded
+    ready.wait()  # so that each measures the memory while all are loaded
 
 
 # ---- report ----------------------------------------------------------------------------------------------------------

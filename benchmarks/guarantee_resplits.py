@@ -4,14 +4,14 @@
 
     python benchmarks/guarantee_resplits.py $RAYDEBM_DATA/reasoning_gym/pool_easy.jsonl.gz --errors 0.1 --sizes 500
 
-A file of recorded answers (fields problem_id, model, sample, answer, correct) has no energies; votes and authors are
-then the only evidence.
+Of a file of recorded answers (fields problem_id, model, sample, text, answer, correct), the only evidence is votes and
+authors, because it has no energies.
 
 Labelled problems that no adapter trained on (validation, test, and training problems out of bag) are split at random
 into calibration and test. On the calibration part, posterior, profile and threshold are fitted, and the guarantee is
-certified; on the test part, the share of wrong answers among those returned is compared with the guarantee. Two
-thresholds are given for comparison: naive (the lowest with an error within the guarantee on the calibration part,
-without a test) and hindsight (the largest coverage with an error within the guarantee on the test part itself).
+certified; on the test part, the share of wrong answers among those returned is compared with the guarantee. Two other
+thresholds are measured for comparison: naive (the largest coverage with an error within the guarantee on the
+calibration part, without a test) and hindsight (the same on the test part itself).
 """
 
 import argparse
@@ -40,9 +40,9 @@ from raydebm.run.directory import RunDir
 from raydebm.user_files import read_json_lines
 
 Row = dict[str, Any]
-"""Resplits with one error and one number of calibration problems: share of resplits with a certified threshold, share
-with a broken guarantee on the test part (of all, and of the certified ones), and mean coverage, 0 if nothing was
-certified."""
+"""Results for one error and one number of calibration problems: share of resplits with a certified threshold, share
+with a broken guarantee on the test part (of all, and of the certified ones), and mean coverage, counted as 0 where
+nothing is certified."""
 
 
 def main() -> None:
@@ -104,7 +104,7 @@ def load(run_dir: str) -> tuple[PoolTable, Policy]:
 
 
 def recorded(path: str) -> tuple[PoolTable, Policy]:
-    """The problems of a file of recorded answers, without energies. Answers are compared without case and blanks."""
+    """The problems of a file of recorded answers, without energies. Case and repeated blanks of answers are ignored."""
     candidates: dict[str, list[ScoredCandidate]] = {}
     labels: dict[str, Label] = {}
     for line, row in read_json_lines(path):
@@ -165,7 +165,7 @@ def resplits(pools: PoolTable, base: Policy, *, size: int, given: argparse.Names
 
 
 def decided(fitted: PolicyFit, pools: PoolTable) -> tuple[Floats, Floats]:
-    """(confidence, worth) of the policy's selection on each pool."""
+    """Confidence and worth of the policy's selection by pool."""
     posterior = fitted.policy.posterior
     assert posterior is not None
     estimates = posterior.estimates(pools)

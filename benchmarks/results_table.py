@@ -1,11 +1,11 @@
-"""Print the rows of the README's table for finished runs whose problems were tested in folds.
+"""Print the README's table rows for finished runs with folds.
 
     raydebm seeds --config configs/math_recorded.yaml --folds 5 run_dir=runs/math
     python benchmarks/results_table.py runs/math [runs/...]
 
 The best model of a fold is the one that is right most often on the problems of the other folds; a missing answer counts
-as wrong. The difference is between the chosen profile and the better of the best model and the majority vote, paired by
-problem, with the 95 % percentile interval over problems (2,000 resamples, seed 0). Violation scores are printed
+as wrong. The difference is that of the chosen profile from the better of the best model and the majority vote, paired
+by problem, with the 95 % percentile interval over problems (2,000 resamples, seed 0). Violation scores are printed
 unscaled; lower is better.
 """
 
@@ -28,7 +28,7 @@ RULES = ("random", "majority vote", CHOSEN, "oracle")
 
 
 def values_of_fold(folder: Path) -> tuple[dict[str, Floats], str, bool]:
-    """Values of every selector on the fold's test problems, the profile, and whether they are violation scores."""
+    """Values of every selector on the fold's test problems, the profile, and True if values are violation scores."""
     run = pipeline_of(str(folder))
     training = training_of(run, read_evaluation(run.run))
     if training.decision is None:

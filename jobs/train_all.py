@@ -1,7 +1,7 @@
 """Train the adapters of a recipe as a Ray job: `ray job submit -- python jobs/train_all.py`.
 
-Add `--working-dir .` if the cluster has no clone. The options are those of `raydebm run --until scorer`. Without
-`--config`, the recipe of `raydebm demo` is trained, offline.
+Add `--working-dir .` if the cluster does not have the repository. The options are those of `raydebm run`. Without
+`--config`, the adapters of `raydebm demo` are trained, offline.
 """
 
 import sys
@@ -15,11 +15,11 @@ from raydebm.cli.starter import RECIPE
 
 
 def arguments(given: list[str], folder: Path) -> list[str]:
-    """Complete the arguments of a job that names no recipe.
+    """Add the demo's recipe to arguments without a recipe.
 
     Args:
         given: arguments of the command line.
-        folder: working directory of the job. Ray may remove an unpacked copy, with any run in it.
+        folder: working directory of the job. Ray may remove an unpacked copy, so its run is written to the home folder.
     """
     if any(argument.startswith(("-c", "--config")) for argument in given):
         return given

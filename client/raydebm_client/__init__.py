@@ -1,12 +1,12 @@
-"""A small typed client for the raydebm service, for everything outside OpenAI's API.
+"""A typed client for the raydebm service, for everything outside OpenAI's API.
 
     from raydebm_client import Raydebm
 
     with Raydebm("http://127.0.0.1:8000") as raydebm: found = raydebm.triage("...", return_candidates=True)
     print(found.decision, found.answer, found.sigma)
 
-``Raydebm`` blocks, ``AsyncRaydebm`` awaits; both have the same methods. For chat, use any OpenAI client. The only
-dependency is httpx.
+``Raydebm`` is blocking, ``AsyncRaydebm`` is for asyncio; both have the same methods. For chat, use any OpenAI client.
+The only dependency is httpx.
 """
 
 from raydebm_client.client import AsyncRaydebm, Raydebm

@@ -1,5 +1,4 @@
-"""The client: coroutines over a small transport, and a blocking client that runs them over a transport without
-awaits."""
+"""The client: coroutines over asyncio's transport, which the blocking client runs over a blocking transport."""
 
 import asyncio
 import json
@@ -26,14 +25,14 @@ RETRIED = frozenset({429, 502, 503, 504})
 MISREAD = (ValueError, KeyError, TypeError, AttributeError)
 """Errors from reading a response of an unexpected form."""
 LONGEST_PAUSE_S = 60.0
-"""Longest ``Retry-After`` to wait for; a longer one ends the retries."""
+"""Longest ``Retry-After`` in seconds to wait for; a longer one ends the retries."""
 FIRST_PAUSE_S = 0.5
 MAX_REWARDS = 64
 """Maximum number of responses in one reward request, which keeps its body below the service's usual limit."""
 
 
 class _Io:
-    """Everything that the coroutines await. With a blocking client they never suspend."""
+    """Input and output of the coroutines. With a blocking httpx client, they never suspend."""
 
     def __init__(self, http: Any) -> None:
         self.http, self._is_blocking = http, isinstance(http, httpx.Client)
@@ -67,8 +66,9 @@ async def _done(value: Any) -> Any:
 class AsyncRaydebm:
     """A client of one service, for asyncio, with concurrent requests. Close it, or use it in ``async with``.
 
-    Every method raises ServiceError when the service refuses or cannot answer; ``status``, ``code`` and ``param`` are
-    the service's. Responses 429, 502, 503 and 504, and failed connections, are retried as ``Retry-After`` says.
+    Every method raises ServiceError if the service refuses a request or cannot answer it, with the ``status``, ``code``
+    and ``param`` of the service. Failed connections and responses 429, 502, 503 and 504 are retried, after
+    ``Retry-After`` seconds if the service states them.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class AsyncRaydebm:
 
         Args:
             task: name of a served task. Default: the only one.
-            overrides: settings for this request: fields of the body (docs/service.md), ``lambda_`` for lambda.
+            overrides: further fields of the body (docs/service.md); ``lambda_`` is ``lambda``.
         """
         body = _given(task=task, problem=problem, **overrides)
         return await self._do("/v1/triage", TriageResult, body)
@@ -165,27 +165,27 @@ class AsyncRaydebm:
     async def score(
         self, problem: Problem, candidates: Sequence[str], *, task: str | None = None, lambda_: float | None = None
     ) -> Result:
-        """Energies and violations of your own candidates: ``data`` in order; ``score`` is -energy, None without an
-        answer."""
+        """Energies and violations of your own candidates, in order in ``data``. ``score`` is -energy, or None for a
+        candidate without an answer."""
         body = _given(problem=problem, candidates=list(candidates), task=task, lambda_=lambda_)
         return await self._do("/v1/score", Result, body)
 
     async def rerank(
         self, query: str, documents: Sequence[str | Mapping[str, Any]], *, task: str | None = None, **settings: Any
     ) -> Result:
-        """Documents by relevance to the query: ``results``, best first, each with its ``index`` in the request and
-        ``relevance_score``, which is -energy. Settings: ``top_n``, ``return_documents``."""
+        """Rank documents by relevance to the query: ``results``, best first, with ``index`` in the request and
+        ``relevance_score`` (-energy). Settings: ``top_n``, ``return_documents``."""
         own = None if task is None else {"task": task}
         body = _given(query=query, documents=documents, raydebm=own, **settings)
         return await self._do("/v1/rerank", Result, body)
 
     async def rewards(self, prompts: Sequence[str], responses: Sequence[str], **settings: Any) -> list[float]:
-        """A reward for each response to the prompt at its index: value - sigma_weight * sigma, at least floor.
+        """Rewards of responses: value - sigma_weight * sigma, at least floor.
 
         Args:
-            prompts: one per response; responses to the same prompt are judged together.
+            prompts: prompt of each response. Responses to the same prompt are judged together.
             settings: ``task``, ``reward``, ``lambda_``, ``sigma_weight``, ``floor``. The value is -energy, or with
-                ``reward="log_odds"`` log(p / (1 - p)), p being the probability that the response is right.
+                ``reward="log_odds"`` log(p / (1 - p)) of the probability p that the response is right.
         """
         if len(prompts) != len(responses):
             raise ValueError(f"there are {len(prompts)} prompts and {len(responses)} responses; give a prompt for each")
@@ -208,13 +208,13 @@ class AsyncRaydebm:
         note: str | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> Result:
-        """Report that the selected candidate of a decision was right or wrong. It is stored when this returns, with its
-        ``status`` and the ``outcome`` that counts.
+        """Report that the selected candidate of a decision was right or wrong. The report is stored when this returns;
+        the result has its ``status`` and the ``outcome`` that counts.
 
         Args:
             record_id: id from a result (``TriageResult.record_id``) or from the list of decisions.
             by: name of the reporter. A later report by the same name replaces the earlier one.
-            answer: the correct answer, in the form that the task parses.
+            answer: correct answer, in the form that the task parses.
             fields: outcomes of single fields by path, such as ``{"total": {"correct": False, "value": 118.4}}``.
         """
         body = _given(correct=correct, by=by, answer=answer, note=note, fields=fields)
@@ -225,7 +225,7 @@ class AsyncRaydebm:
         return await self._do("/v1/models", lambda body: [str(model["id"]) for model in body["data"]])
 
     async def health(self) -> dict[str, Any]:
-        """State of the service. Raises ServiceError 503 while a part is not loaded."""
+        """State of the service. Raises ServiceError with status 503 while a part is not loaded."""
         return await self._do("/health", dict[str, Any])
 
     async def _do(self, path: str, read: Callable[[Any], T], body: Any = None, query: Any = None) -> T:
@@ -236,7 +236,7 @@ class AsyncRaydebm:
             raise _unexpected(path, error) from error
 
     async def _send(self, method: str, path: str, *, stream: bool = False, **content: Any) -> httpx.Response:
-        """Send a request and return its successful response; a streamed one is open and its body unread."""
+        """Send a request, with retries, and return its successful response. A streamed response is open and unread."""
         for attempt in range(self._max_retries + 1):
             retry_after = None
             try:
@@ -298,7 +298,7 @@ def _blocking_items(method: Callable[..., AsyncIterator[T]]) -> Callable[..., It
 
 
 class Raydebm:
-    """Blocking version of ``AsyncRaydebm``. Thread-safe; close it, or use it in a ``with`` statement."""
+    """Blocking version of ``AsyncRaydebm``, thread-safe. Close it, or use it in ``with``."""
 
     def __init__(self, base_url: str | None = None, **settings: Any) -> None:
         """Take the arguments of ``AsyncRaydebm``."""
@@ -322,7 +322,7 @@ class Raydebm:
 
 
 def reward_groups(prompts: Sequence[str]) -> list[list[int]]:
-    """Indices of the responses of each HTTP request. Responses to the same prompt stay together, because they are
+    """Indices of the responses of each HTTP request. Responses to the same prompt are in one request, because they are
     judged together, even if there are more than ``MAX_REWARDS`` of them."""
     by_prompt: dict[str, list[int]] = {}
     for place, prompt in enumerate(prompts):
@@ -337,7 +337,7 @@ def reward_groups(prompts: Sequence[str]) -> list[list[int]]:
 
 
 def pause_before_retry(attempt: int, retry_after: str | None) -> float:
-    """Seconds to wait after a failed try (0: the first): the header's number, else about 0.5, 1, 2 ..."""
+    """Seconds to wait after failed attempt number ``attempt``, from 0: the header's, else about 0.5, 1, 2 ..."""
     try:
         seconds = float(retry_after or "nan")
     except ValueError:
@@ -352,7 +352,7 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _error_of(response: httpx.Response) -> ServiceError:
-    """Error from the service's error form, or from a proxy's response."""
+    """The error in a response of the service, or of a proxy before it."""
     status, request_id = response.status_code, response.headers.get("x-request-id")
     where = f" (HTTP {status}{f', request {request_id}' if request_id else ''})"
     try:

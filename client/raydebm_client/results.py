@@ -8,8 +8,8 @@ from typing import Any
 class ServiceError(Exception):
     """The service refused a request, failed, or could not be reached.
 
-    ``status`` is the HTTP status, or 503 after a connection error and 504 after a timeout; ``code`` is a stable short
-    name, such as ``"model_not_found"``; ``param`` is the wrong field of the request.
+    ``status`` is the HTTP status (502 for a broken stream or an unexpected answer, 503 for a failed connection, 504
+    after a timeout), ``code`` a stable name such as ``"model_not_found"``, ``param`` the wrong field of the request.
     """
 
     def __init__(self, message: str, status: int, code: str, param: str | None = None) -> None:
@@ -23,7 +23,7 @@ class ServiceError(Exception):
 class Result(Mapping[str, Any]):
     """A JSON object of a response: ``result.reason`` is ``result["reason"]``, and nested objects are results.
 
-    Contains every field that the service sends, including those of a newer service; docs/service.md explains them.
+    It contains every field that the service sends, including those of a newer service. docs/service.md explains them.
     """
 
     _required: tuple[str, ...] = ()

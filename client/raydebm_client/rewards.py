@@ -2,7 +2,7 @@
 
     trainer = GRPOTrainer(..., reward_funcs=grpo_reward(Raydebm(), task="support", reward="log_odds", sigma_weight=0.5))
 
-If the service is unavailable, ServiceError is raised, because the trainer would learn a made-up reward.
+If the service is unavailable, ServiceError is raised, because the trainer would learn from any substitute.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,9 +18,9 @@ def grpo_reward(client: Raydebm, *, name: str = "raydebm", **settings: Any) -> C
     """A reward function for TRL's ``GRPOTrainer(reward_funcs=...)``.
 
     Args:
-        client: client of the service.
+        client: client of a service with the task.
         name: name of the reward in the trainer's logs.
-        settings: as in ``Raydebm.rewards``.
+        settings: settings of ``Raydebm.rewards``.
 
     Returns:
         ``(prompts, completions, **columns) -> rewards``. In a chat, the last user message is the problem. The trainer

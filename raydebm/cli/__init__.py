@@ -1,7 +1,7 @@
-"""The ``raydebm`` command: one module per command or group of commands, imported when called.
+"""The ``raydebm`` command: one module per command or group of commands, imported when the command is called.
 
-``commands`` lists them, ``parameters`` has the options of commands with a recipe, ``console`` has shared output.
-Every command parses its options, calls the function that does the work, and shows the result.
+``commands`` lists them, ``parameters`` has the options that commands share, ``console`` has shared output. A command
+parses its options, calls the function that does the work, and shows the result.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""`raydebm calibrate`: posterior, profile, thresholds and guarantee, from a run's labels or from reported outcomes."""
+"""`raydebm calibrate`: policy and guarantee of a run, from its labels or from reported outcomes."""
 
 import json
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from raydebm.cli.console import console, show_guarantee
+from raydebm.cli.console import console, say, show_guarantee
 from raydebm.cli.parameters import (
     ReporterOption,
     RetryOption,
@@ -30,32 +30,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedOutcomes:
-    """Stored decisions whose outcome reports replace labels, and the filter on reports."""
+    """Stored decisions whose outcome reports replace labels, and the filters on both."""
 
     records: str
     """Folder of stored decisions."""
     by: tuple[str, ...] | None
+    """Reporters whose reports count. None for all."""
     where: "Filter"
 
 
 Asked = tuple["Recipe", "Recipe"]
-"""A recipe, and the same one with the guarantee of the command line's options."""
+"""A recipe, and the same recipe with the guarantee of the options."""
 
 
 @recipe_command
 def asked_of(
     recipe: "Recipe",
-    max_error: Annotated[str | None, typer.Option(help="Largest share of wrong answers to guarantee, or auto.")] = None,
+    max_error: Annotated[
+        str | None,
+        typer.Option(help="Guarantee at most this share of wrong answers, such as 0.05; auto: the smallest possible."),
+    ] = None,
     confidence: Annotated[float | None, typer.Option(help="Probability with which the guarantee holds.")] = None,
     min_coverage: Annotated[
-        float | None, typer.Option(help="Share of problems to answer, for --max-error auto.")
+        float | None, typer.Option(help="Share of problems to answer at least, with --max-error auto.")
     ] = None,
     max_field_error: Annotated[
         float | None,
-        typer.Option(help="Largest share of wrong fields to guarantee, among unflagged fields of structured answers."),
+        typer.Option(help="Guarantee at most this share of wrong fields among those not flagged, in JSON answers."),
     ] = None,
 ) -> Asked:
-    """Recipe of a command line, with the guarantee of its options."""
+    """Recipe of the command line, without and with the guarantee of the options."""
     from raydebm.config import changed_recipe
 
     guarantee = {
@@ -71,13 +75,13 @@ def asked_of(
 def reported_outcomes(
     from_decisions: Annotated[
         str | None,
-        typer.Option(help="Folder of stored decisions: choose thresholds and certify on what users reported."),
+        typer.Option(help="Folder of stored decisions: use their reported outcomes in place of the run's labels."),
     ] = None,
     by: ReporterOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
 ) -> ReportedOutcomes | None:
-    """Reported outcomes to use in place of labels, selected by the options. None without ``--from-decisions``."""
+    """Reported outcomes to use in place of labels. None without ``--from-decisions``."""
     if from_decisions is not None:
         where = decision_filter(since=since, until=until)
         reporters = tuple(by) if by else None
@@ -98,8 +102,9 @@ def calibrate(
 ) -> None:
     """Choose profile and thresholds, and certify a guarantee.
 
-    Fits the posterior first, on labelled problems, or with --from-decisions on outcomes that users
-    reported. If the guarantee cannot be certified, the run's policy stays unchanged and the exit code is 1.
+    Fits the posterior first, on the run's labelled problems. With --from-decisions, only the thresholds are chosen, on
+    outcomes that users reported. Options of the guarantee replace settings of the recipe; if their guarantee cannot be
+    certified, the run's policy is unchanged and the exit code is 1.
     """
     if reported is not None:
         _calibrate_from_decisions(asked, reported, force=force)
@@ -119,17 +124,16 @@ def calibrate(
 
 
 def _leave_alone(run: "RunDir") -> NoReturn:
-    console.print(
+    say(
         f"Nothing is certified, so {run.uri('calibration', 'policy.json')} is unchanged; --force writes a policy that "
-        "returns only proven answers.",
-        soft_wrap=True,
+        "returns only proven answers."
     )
     raise typer.Exit(1)
 
 
 def show_calibrated(policy: "Policy", fit: dict[str, Any] | None) -> None:
-    """Print the settings in force, of ``calibration/policy.json``, and the result of calibration, which may be about an
-    older policy: ``calibration/decision.json``, or None if no posterior was fitted."""
+    """Print the policy in force, and ``calibration/decision.json``: the result of the last calibration, which may be of
+    an older policy. None if no posterior was fitted."""
     from raydebm.decision.policy import policy_id
 
     console.print_json(json.dumps(policy.settings()))
@@ -140,11 +144,10 @@ def show_calibrated(policy: "Policy", fit: dict[str, Any] | None) -> None:
         guarantee = "it guarantees nothing"
         if policy.guarantee is not None and policy.guarantee["certified"]:
             guarantee = f"it guarantees an error of at most {policy.guarantee['max_error']:g}"
-        console.print(
+        say(
             f"These are the settings of policy {version}: policy.json was replaced after the calibration; {guarantee}. "
             f"What follows was found for the calibrated policy{name}, and does not hold for the one in force. "
-            "Remove calibration/manifest.json to calibrate again.",
-            soft_wrap=True,
+            "Remove calibration/manifest.json to calibrate again."
         )
     show_guarantee(fit)
 
@@ -153,7 +156,7 @@ def show_calibrated(policy: "Policy", fit: dict[str, Any] | None) -> None:
 
 
 def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force: bool) -> None:
-    """Certify the run's policy on stored outcomes, write it to the run, and describe the data."""
+    """Certify the run's policy on reported outcomes, write it to the run, and describe the data."""
     from raydebm.decision.policy_file import read_policy
     from raydebm.run.directory import RunDir
     from raydebm.run.ensemble_file import holds_ensemble, read_ref
@@ -186,14 +189,14 @@ def _calibrate_from_decisions(asked: Asked, reported: ReportedOutcomes, *, force
         _write(stated, run, fit, value)
         console.print_json(json.dumps(fit.policy.settings()))
     for line in _sample_lines(sample, fit):
-        console.print(line, soft_wrap=True)
+        say(line)
     show_guarantee(value)
     if is_kept:
         _leave_alone(run)
 
 
 def _write(recipe: "Recipe", run: "RunDir", fit: "PolicyFit", value: dict[str, Any]) -> None:
-    """Write the outputs of the calibration stage, with the manifest last, so that later stages run again."""
+    """Write the files of the calibration stage. Its new manifest makes later stages run again."""
     from raydebm.pipeline.writing_lock import write_lock
     from raydebm.run.fingerprints import new_manifest
 
@@ -206,7 +209,7 @@ def _write(recipe: "Recipe", run: "RunDir", fit: "PolicyFit", value: dict[str, A
 
 
 def _sample_lines(sample: "OutcomeSample", fit: "PolicyFit") -> list[str]:
-    """Data behind the thresholds, and its limits."""
+    """Lines about the reported decisions behind the thresholds, and the limits of the guarantee."""
     import numpy as np
 
     first, last = sample.times

@@ -1,4 +1,4 @@
-"""The commands of ``raydebm`` and their functions. Help lists them without importing any."""
+"""The commands of ``raydebm`` and their functions. The help lists them without importing any."""
 
 import importlib
 from typing import Annotated, Any
@@ -20,18 +20,18 @@ GROUPS = {
     "Train and measure": {
         "run": ("runs:run", "Run all stages of a recipe, from problems to the report."),
         "calibrate": ("calibrate:calibrate", "Choose profile and thresholds, and certify a guarantee."),
-        "seeds": ("studies:seeds", "Train with several seeds, or on all folds but one."),
+        "seeds": ("studies:seeds", "Train with several seeds, or in cross-validation."),
         "confounding": ("studies:confounding", "Test whether the scorer recognises who wrote an answer."),
         "reproduce": ("studies:reproduce", "Write every table and figure of the paper."),
-        "export": ("serve:export", "Write a scorer and its card for the Hugging Face hub."),
+        "export": ("serve:export", "Write scorer and model card for the Hugging Face hub."),
     },
     "Serve": {
         "serve": ("serve:serve", "Serve finished runs until Ctrl-C or SIGTERM."),
-        "replay": ("replay:replay", "Decide stored traffic again under another policy."),
-        "import-decisions": ("imports:import_decisions", "Turn decisions with outcomes into a run for training."),
+        "replay": ("replay:replay", "Decide stored requests again under another policy."),
+        "import-decisions": ("imports:import_decisions", "Turn decisions with reported outcomes into training data."),
     },
 }
-"""Commands by section of the help: target ``module:name`` in this package, and the first line of its docstring."""
+"""Commands by section of the help: target ``module:name`` in this package, and the first line of its help."""
 VERBS = {name: verb for group in GROUPS.values() for name, verb in group.items()}
 
 

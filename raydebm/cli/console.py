@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 
 
 def _console(*, stderr: bool = False, width: int | None = None) -> Console:
-    """A console without rich's markup. Names, reasons and addresses contain brackets, which rich would drop or fail on;
-    styled text is a ``rich.text.Text``."""
+    """A console without rich's markup, which would drop or reject the brackets in names, reasons and addresses. Styled
+    text is a ``rich.text.Text``."""
     return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
 console = _console()
 if not console.is_terminal:
-    console = _console(width=140)  # logs and pipes do not have a width; 80 would break the tables
+    console = _console(width=140)  # files and pipes have no width, and rich's default of 80 would break the tables
 
 
-def say(line: str) -> None:
+def say(line: str | Text) -> None:
     """Print one line of text without wrapping."""
     console.print(line, soft_wrap=True)
 
@@ -37,7 +37,7 @@ def show_error(error: RaydebmError) -> None:
 
 
 def show_guarantee(fit: dict[str, Any] | None) -> None:
-    """Print the certified guarantee, or the reason for its absence."""
+    """Print the possible guarantees, and in words whether the requested ones are certified."""
     if fit is None:
         console.print("The paper's rule decides; no posterior was fitted, so nothing is guaranteed.")
         return
@@ -57,11 +57,11 @@ def show_guarantee(fit: dict[str, Any] | None) -> None:
         )
     console.print(table)
     for row in asked:
-        console.print(_guarantee_sentence(row), soft_wrap=True)
+        say(_guarantee_sentence(row))
     if (of_fields := fit.get("field_guarantee")) is not None:
-        console.print(_field_sentence(of_fields, fit["fields"]), soft_wrap=True)
+        say(_field_sentence(of_fields, fit["fields"]))
     elif not asked:
-        console.print("No guarantee was asked for (decision.max_error, or --max-error), so none holds.", soft_wrap=True)
+        say("No guarantee was asked for (decision.max_error, or --max-error), so none holds.")
 
 
 def _guarantee_sentence(row: Mapping[str, Any]) -> str:
@@ -69,31 +69,35 @@ def _guarantee_sentence(row: Mapping[str, Any]) -> str:
     if row["certified"]:
         return (
             f"With confidence {row['confidence']:g}, the {error} of the returned answers is at most "
-            f"{row['max_error']:.1%}, at {row['coverage']:.0%} of the problems answered; a service takes this policy "
-            "when it starts again."
+            f"{row['max_error']:.1%}, with {row['coverage']:.0%} of the problems answered; a service reads this policy "
+            "when it starts."
         )
-    best = "no error at all" if row["smallest_error"] is None else f"an error of {row['smallest_error']:.1%} at best"
     return (
-        f"Not certified: an {error} of at most {row['max_error']:.1%}. These {row['problems']} problems certify "
-        f"{best}; answering all of them has an error of {row['base_error']:.1%}, so no rule could answer more than "
-        f"{row['max_coverage']:.0%}."
+        f"Not certified: an {error} of at most {row['max_error']:.1%}. {_smallest_error(row)}; answering all of them "
+        f"has an error of {row['base_error']:.1%}, so no rule could answer more than {row['max_coverage']:.0%}."
     )
 
 
 def _field_sentence(row: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
     guarantee = f"at most {row['max_error']:.1%} of the fields that are not flagged are wrong"
     if not row["certified"]:
-        best = "no error at all" if row["smallest_error"] is None else f"{row['smallest_error']:.1%} at best"
-        return f"Not certified: {guarantee}. The fields of these {row['problems']} problems certify {best}."
+        return f"Not certified: {guarantee}. {_smallest_error(row)}."
     shown = [sure >= row["tau"] for sure in fields["confidence"]]
     return (
-        f"With confidence {row['confidence']:g}, {guarantee}; {sum(shown) / len(shown):.0%} of {len(shown)} fields are "
-        f"not (tau_field {row['tau']:.3g})."
+        f"With confidence {row['confidence']:g}, {guarantee}; {1 - sum(shown) / len(shown):.0%} of {len(shown)} fields "
+        f"are flagged (tau_field {row['tau']:.3g})."
     )
 
 
+def _smallest_error(row: Mapping[str, Any]) -> str:
+    smallest, number = row["smallest_error"], row["problems"]
+    if smallest is None:
+        return f"These {number} problems cannot certify any error"
+    return f"The smallest error that these {number} problems certify is {smallest:.1%}"
+
+
 def show_evaluation(pipeline: "Pipeline") -> None:
-    """Evaluate a run; print the main selectors, the report's opening and its address."""
+    """Evaluate a run, and print the main selectors, the first sentences of the report, and its address."""
     from raydebm.evaluation.report.evaluation_tables import facts, lead, main_table, sentences
 
     result = pipeline.evaluate()
@@ -108,7 +112,7 @@ def show_evaluation(pipeline: "Pipeline") -> None:
 
 
 def _why_proofs_help(result: "Evaluation") -> tuple[str, ...]:
-    """At most one sentence: why a profile is right more often than the vote of the same candidates."""
+    """At most one sentence: the reason why the profile is right more often than the vote."""
     from raydebm.evaluation.certainty.confidence import CHOSEN
     from raydebm.evaluation.results.entries import VOTE
 

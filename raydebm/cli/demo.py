@@ -1,7 +1,7 @@
 """``raydebm demo``: the whole pipeline on embedded models, then three questions to the service.
 
-Nothing is staged: the problems are chosen by replaying the test split. Seeds follow from the request, so the service
-samples the same candidates again and must make the same decisions.
+The questions are test problems that the run itself decided rightly. Seeds depend only on the request, so the
+service samples the same candidates again and must make the same decisions.
 """
 
 import json
@@ -40,9 +40,9 @@ class Example:
 
     outcome: "Outcome"
     first_correct: bool
-    """The selection after the first pass is right."""
+    """True if the first pass selected a right answer."""
     correct: bool
-    """The last selection is right, accepted or not."""
+    """True if the last pass selected a right answer, accepted or not."""
 
 
 def demo(
@@ -63,7 +63,7 @@ def demo(
     if json_file is not None and (json_file.is_dir() or not json_file.absolute().parent.is_dir()):
         what = "is a folder; give a file in it" if json_file.is_dir() else "the folder does not exist; create it first"
         raise ConfigError(f"--json {str(json_file)!r}: {what}")
-    # Otherwise Ray's C++ part prints a line about actors that this short run never restarts.
+    # Ray's C++ part would print a line about restarts of actors, which do not happen in this short run.
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     port = port or free_port("127.0.0.1")
     check_port("127.0.0.1", port)
@@ -90,8 +90,7 @@ def demo(
 
 
 def choose_examples(outcomes: Iterable["Outcome"], right: Set[str]) -> dict[Kind, Example]:
-    """One example per kind of decision in which the decision was right, from replayed decisions and the ids of the
-    correct candidates; kinds without one are left out."""
+    """Choose one right decision of each kind, by the ids of the right candidates. Kinds without one are left out."""
     examples: dict[Kind, Example] = {}
     for outcome in outcomes:
         example = Example(
@@ -106,7 +105,7 @@ def choose_examples(outcomes: Iterable["Outcome"], right: Set[str]) -> dict[Kind
 
 
 def _kind(example: Example) -> Kind | None:
-    """An accepted right answer, a pass that turned wrong into right, or a wrong answer that was refused."""
+    """Kind of a right decision: right answer accepted, wrong answer corrected, or wrong answer refused; else None."""
     from raydebm.records import Decision
 
     if example.outcome.decision is Decision.ABSTAIN:
@@ -129,7 +128,7 @@ def _right_candidates(pipeline: "Pipeline") -> frozenset[str]:
 
 
 def _ask_service(run_dir: str, port: int, task: str, examples: Mapping[Kind, Example]) -> dict[str, Any]:
-    """Serve the run, ask it the examples' problems, and return the decisions by kind."""
+    """Serve the run, send it the examples' problems, and return the decisions by kind."""
     from raydebm.service.ray.app import start_local, stop_serve
     from raydebm.service.settings import AppArgs
 
@@ -163,7 +162,7 @@ def _ask_all(url: str, task: str, examples: Mapping[Kind, Example]) -> Iterator[
 
 
 def facts_of(example: Example, details: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON values of one of the service's decisions, and whether it equals the replayed one."""
+    """JSON values of the service's decision, and its equality with the decision in the run."""
     replayed = example.outcome
     return {
         "decision": details["decision"],

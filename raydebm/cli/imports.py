@@ -1,4 +1,4 @@
-"""``raydebm import-decisions``: stored decisions with outcomes as data of a run."""
+"""``raydebm import-decisions``: stored decisions with reported outcomes as the data of a run."""
 
 from collections import Counter
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from raydebm.cli.console import console
+from raydebm.cli.console import console, say
 from raydebm.cli.parameters import ReporterOption, decision_period, options_from
 from raydebm.errors import ConfigError
 
@@ -20,7 +20,7 @@ def import_decisions(
     out: Annotated[str, typer.Option("--out", help="Run directory to write; must not contain a run.")],
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", help="Recipe for the training; default: recipe.json next to the records."),
+        typer.Option("--config", "-c", help="Recipe of the training; default: recipe.json next to the records."),
     ] = None,
     *,
     where: "Filter",
@@ -28,9 +28,9 @@ def import_decisions(
     test_frac: Annotated[float, typer.Option(help="Share of the problems used for testing.")] = 0.2,
     seed: Annotated[int, typer.Option(help="Seed of the split into training and testing.")] = 0,
 ) -> None:
-    """Turn decisions with outcomes into a run for training.
+    """Turn decisions with reported outcomes into training data.
 
-    Writes a run directory with problems, candidates and labels.
+    Writes a run directory with problems, candidates, labels and a recipe, for `raydebm run`.
     """
     from raydebm.config import load_recipe
     from raydebm.records import Verdict
@@ -55,11 +55,11 @@ def import_decisions(
         f"{made.decisions:,} decisions with an outcome: {len(made.problems):,} problems ({len(made.test):,} "
         f"for testing, {len(made.golds):,} with a correct answer), {len(made.candidates):,} candidates ({counted})"
     )
-    console.print(f"train on them: raydebm run --config {target}/recipe.json", soft_wrap=True)
+    say(f"train on them: raydebm run --config {target}/recipe.json")
 
 
 def _recipe_next_to(records: str) -> Path:
-    """Recipe of the run directory with the records folder. Raises ConfigError if there is none on this machine."""
+    """The recipe in the run directory that contains the records. Raises ConfigError if it is not on this machine."""
     from raydebm.run.addresses import is_url
 
     if not is_url(records):

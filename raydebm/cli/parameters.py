@@ -21,9 +21,9 @@ MAX_PORT = 65_535
 
 
 def options_from(make: Callable[..., Any], parameter: str) -> Callable[[Command], Command]:
-    """Decorator that replaces ``parameter`` by the options of ``make`` and passes its result to the command.
+    """Decorator that replaces a parameter of a command by the options of ``make``, and passes the result of ``make``.
 
-    ``make`` declares the options as a command does. With several such decorators, the topmost runs first.
+    ``make`` declares its options as a command does. Of several such decorators, the topmost is evaluated first.
     """
     options = list(inspect.signature(make).parameters.values())
 
@@ -50,16 +50,16 @@ ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="Recipe file 
 TaskOption = Annotated[str | None, typer.Option("--task", help="Task name; overrides the recipe's.")]
 RunDirOption = Annotated[str | None, typer.Option("--run-dir", help="Run directory; overrides the recipe's.")]
 OverridesArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, such as generation.num_samples=4.")
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Recipe keys to set, such as task.test.limit=20.")
 ]
 RecordedOption = Annotated[
     str | None,
     typer.Option(
-        "--recorded", metavar="POOL", help="Read the generators' answers from this pool instead of asking models."
+        "--recorded", metavar="POOL", help="File of recorded answers to use instead of models, or a run's candidates."
     ),
 ]
 RetryOption = Annotated[
-    bool, typer.Option("--retry-failed", help="Repeat requests that failed in an earlier run with these settings.")
+    bool, typer.Option("--retry-failed", help="Send requests again that failed in an earlier run of this recipe.")
 ]
 
 
@@ -70,7 +70,7 @@ def read_recipe(
     overrides: OverridesArgument = None,
     recorded: RecordedOption = None,
 ) -> "Recipe":
-    """The recipe of a command line: file, ``--task``, overrides, ``--run-dir``, ``--recorded``; later ones win."""
+    """The recipe of a command line: its file, with ``--task``, overrides, ``--run-dir`` and ``--recorded`` applied."""
     from raydebm.config import load_recipe, with_recorded_answers
     from raydebm.tasks import task_table
 
@@ -87,7 +87,7 @@ recipe_command = options_from(read_recipe, "recipe")
 """Decorator that replaces the parameter ``recipe`` by the options of ``read_recipe``."""
 
 
-ReporterOption = Annotated[list[str] | None, typer.Option("--by", help="Only reports by this reporter; repeatable.")]
+ReporterOption = Annotated[list[str] | None, typer.Option("--by", help="Only outcomes by this reporter; repeatable.")]
 SinceOption = Annotated[str | None, typer.Option(help="Only decisions from this time on, such as 2026-01-31T00:00Z.")]
 UntilOption = Annotated[str | None, typer.Option(help="Only decisions before this time.")]
 
@@ -101,7 +101,7 @@ def decision_filter(
         typer.Option(help="Only decisions with this reported outcome: right, wrong, or none (not reported)."),
     ] = None,
 ) -> "Filter":
-    """Filter of stored decisions from a command's options. Raises ConfigError for a malformed one."""
+    """Filter of stored decisions from a command's options. Raises ConfigError for a malformed option."""
     from raydebm.service.store.reader import Filter
 
     try:
@@ -114,7 +114,7 @@ def decision_filter(
 
 
 def decision_period(since: SinceOption = None, until: UntilOption = None) -> "Filter":
-    """Filter of stored decisions by time alone."""
+    """Filter of stored decisions by time only."""
     return decision_filter(since=since, until=until)
 
 

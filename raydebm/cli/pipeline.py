@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 def pipeline_for(
     recipe: "Recipe", *, own_candidates: bool = True, judges: bool = False, retry_failed: bool = False
 ) -> Iterator["Pipeline"]:
-    """A pipeline in a Ray session, with progress bars and one printed line per stage. ``own_candidates`` (sample
-    missing ones) and ``judges`` require keys; ``retry_failed`` resends requests that failed in an earlier run."""
+    """A pipeline in a Ray session, with progress bars and one printed line per stage. Keys of its generators (if it
+    samples ``own_candidates``) and ``judges`` are checked first. ``retry_failed`` sends failed requests again."""
     from raydebm.tasks import task_of
 
-    # Find a wrong name or a missing key before starting a cluster, and the first before importing Ray.
-    task_of(recipe.task)
+    task_of(recipe.task)  # a wrong name is found before Ray, whose import takes seconds
 
     from raydebm.pipeline.ray.session import ray_session
     from raydebm.pipeline.runner import Pipeline
@@ -88,11 +87,11 @@ class ProgressBars:
 
 
 _MAX_TEXT = 80
-"""Characters of an error or a reason; the manifest and the rows have all of it."""
+"""Maximum length of an error or a reason in characters. The manifest and the rows have the whole text."""
 _COUNTS = {
     "problems": {
         "train": "for training",
-        "test": "for the test",
+        "test": "for testing",
         "not_recorded": "left out, because no recorded pool answers them",
     },
     "candidates": {
@@ -108,7 +107,7 @@ _COUNTS = {
     "passes": {"passes": "later passes", "failed": "requests failed"},
     "evaluation": {"num_problems": "test problems"},
 }
-"""Numbers in the line of a stage, with their nouns; a number of 0 is left out."""
+"""Nouns of the numbers in the line of a stage, by name of the fact. Numbers that are 0 are left out."""
 
 
 def _describe(report: "StageReport") -> Text:

@@ -1,4 +1,4 @@
-"""`raydebm replay`: decisions on stored traffic under another policy, budget or ensemble."""
+"""`raydebm replay`: decisions about stored requests under another policy, budget or ensemble."""
 
 import json
 from collections import deque
@@ -10,11 +10,11 @@ import typer
 from pydantic import ValidationError
 from rich.table import Table
 
-from raydebm.cli.console import console
+from raydebm.cli.console import console, say
 from raydebm.cli.parameters import decision_filter, options_from
 from raydebm.config import CostsConfig
 from raydebm.errors import ConfigError, PoolError, UnknownNameError
-from raydebm.user_files import writing
+from raydebm.user_files import read_json_lines, writing
 
 if TYPE_CHECKING:
     from raydebm.records import Verdict
@@ -27,13 +27,12 @@ def stored_changes(
         list[str] | None,
         typer.Argument(
             metavar="[KEY=VALUE]...",
-            help="Changed settings, such as lambda=2, costs.wrong=3, or budget=8 for at most 8 candidates.",
+            help="Settings to change, such as lambda=2, costs.wrong=3, or budget=8 for at most 8 candidates.",
         ),
     ] = None,
     policy: Annotated[Path | None, typer.Option(help="Policy file that replaces the recorded policies.")] = None,
 ) -> "Changes":
-    """Changes to the recorded decisions from the command line. Raises ConfigError for an unknown or wrong setting, and
-    for a policy file that cannot be read."""
+    """Changed settings of a command line. Raises ConfigError for a wrong one or a policy file that cannot be read."""
     from raydebm.config import apply_overrides
     from raydebm.decision.policy_file import policy_in
     from raydebm.service.store.stored_replay import Changes
@@ -66,10 +65,10 @@ def replay(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write every decision to this .jsonl file.")] = None,
 ) -> None:
-    """Decide stored traffic again under another policy.
+    """Decide stored requests again under another policy.
 
-    Budget and ensemble can change too. No generator is asked. With outcomes or labels, a paired test compares the
-    two policies.
+    The budget and the ensemble can change too. Stored candidates are used, and no model is asked. With outcomes or
+    labels, a paired test compares the recorded and the new decisions.
     """
     from raydebm.service.store.reader import DecisionReader
     from raydebm.service.store.stored_replay import OtherEnsemble, ReplayTally, replay_stored
@@ -99,8 +98,8 @@ def replay(
 
 
 def _reported_verdicts(reader: "DecisionReader", records: str) -> dict[str, "Verdict"]:
-    """Verdicts by candidate id from outcome reports: on the selected candidate, and on the others if all right answers
-    of the task are equal."""
+    """Verdicts by candidate id from outcome reports: of the selected candidate, and of others where the report decides
+    them, as in tasks with one right answer."""
     from raydebm.records import Verdict
     from raydebm.run.directory import RunDir
     from raydebm.service.feedback import labelled_decisions
@@ -126,7 +125,6 @@ def _verdicts(path: Path) -> dict[str, "Verdict"]:
     from raydebm.records import Verdict
     from raydebm.run.folder import Folder
     from raydebm.run.tables import LABELS
-    from raydebm.user_files import read_json_lines
 
     if path.suffix == ".parquet":
         return {label.candidate_id: label.verdict for label in Folder(str(path.parent)).read_records(LABELS, path.name)}
@@ -138,7 +136,7 @@ def _verdicts(path: Path) -> dict[str, "Verdict"]:
 
 
 def _write_replayed(decisions: Iterator["Replayed"], out: Path) -> None:
-    """Write one line per decision as they arrive. Raises ConfigError: the file is not .jsonl, or cannot be written."""
+    """Write one line per decision as they arrive. Raises ConfigError if the file is not .jsonl or cannot be written."""
     from raydebm.service.store.stored_replay import replayed_row
 
     if out.suffix != ".jsonl":
@@ -166,11 +164,11 @@ def _show_tally(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) 
             table.add_row(str(old), words, f"{number:,}", f"{number / tally.num_decisions:.1%}")
     console.print(table)
     for line in _tally_lines(tally, changes, with_labels=with_labels):
-        console.print(line, soft_wrap=True)
+        say(line)
 
 
 def _tally_lines(tally: "ReplayTally", changes: "Changes", *, with_labels: bool) -> Iterator[str]:
-    """Changes, coverage, candidates, accuracy, and their reliability, in words."""
+    """Sentences about changed decisions, coverage, candidates, accuracy and guarantee."""
     total = tally.num_decisions
     unknown = f"; {tally.num_pass_missing:,} are unknown" if tally.num_pass_missing else ""
     yield f"changed: {tally.num_changed:,} of {total:,} ({tally.num_changed / total:.1%}){unknown}"
@@ -190,11 +188,11 @@ def _tally_lines(tally: "ReplayTally", changes: "Changes", *, with_labels: bool)
     elif changes.policy is not None and changes.policy.guarantee is not None:
         yield "no guarantee: the changed policy was not certified"
     if inexact := tally.counts["inexact"]:
-        yield f"{inexact:,} rest on a recorded pass after feedback on a candidate that would not have been selected"
+        yield f"{inexact:,} decisions use a recorded pass whose feedback is about a candidate that is not selected now"
 
 
 def _test_lines(tally: "ReplayTally") -> Iterator[str]:
-    """The paired test, if an outcome covers both sides of a pair."""
+    """Lines of the paired test, on problems with verdicts on all answers that either policy returns."""
     from raydebm.evaluation.stats.significance import p_text
     from raydebm.service.store.stored_replay import compare_policies
 

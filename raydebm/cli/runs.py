@@ -1,4 +1,4 @@
-"""``raydebm init``, ``run``, ``validate`` and ``reference``: recipes and their stages."""
+"""``raydebm init``, ``run``, ``validate`` and ``reference``: recipes and their runs."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def init(
 ) -> None:
     """Write a recipe, serve_config.yaml and cluster.yaml.
 
-    The recipe runs offline on embedded models; serve_config.yaml serves its run.
+    The recipe runs offline, serve_config.yaml serves its run, and cluster.yaml starts a Ray cluster on AWS.
     """
     from raydebm.cli.console import say
 
@@ -36,20 +36,20 @@ def init(
 
 
 def write_starter(folder: Path, *, force: bool) -> list[Path]:
-    """Write all files or none. Raises ConfigError if a file exists and ``force`` is False, or the folder cannot be
-    written."""
+    """Write the starter files, and return their paths. Raises ConfigError if one exists and ``force`` is False, before
+    any is written, or if the folder cannot be written."""
+    from raydebm.user_files import writing
+
     targets = {folder / source.name: source.read_bytes() for source in starter.FILES}
     serve_config = folder / starter.SERVE_CONFIG.name
     targets[serve_config] = targets[serve_config].replace(PACKAGED_RUN, OWN_RUN)
     existing = [target.name for target in targets if target.exists()]
     if existing and not force:
         raise ConfigError(f"{', '.join(existing)} in {str(folder)!r} already exist; choose another folder or --force")
-    try:
+    with writing(folder, option="folder"):
         folder.mkdir(parents=True, exist_ok=True)
         for target, content in targets.items():
             target.write_bytes(content)
-    except OSError as error:
-        raise ConfigError(f"cannot write to {str(folder)!r}: {error}; choose another folder") from error
     return list(targets)
 
 
@@ -58,14 +58,15 @@ def run(
     recipe: "Recipe",
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="STAGE", help="Last stage to run, such as labels, scorer, energies."),
+        typer.Option("--until", metavar="STAGE", help="Last stage to run, such as labels or scorer; default: all."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and its cost without running it.")] = False,
     retry_failed: RetryOption = False,
 ) -> None:
     """Run all stages of a recipe, from problems to the report.
 
-    Complete stages are reused. An interrupted run resumes, and pays for no completion and trains no adapter twice.
+    Complete stages are reused. An interrupted run resumes: no answer is paid for and no adapter trained twice. The
+    stages: problems, candidates, labels, pairs, scorer, energies, scores, calibration, passes, baselines, evaluation.
     """
     from raydebm.cli.console import show_evaluation
     from raydebm.cli.pipeline import pipeline_for
@@ -87,7 +88,7 @@ def run(
 
 
 def _show_plan(recipe: "Recipe") -> None:
-    """Print the plan and cost of a run. Loads the problems and sends nothing."""
+    """Print the plan of a run and its cost. Loads the problems, but sends no request."""
     from rich.table import Table
 
     from raydebm.cli.console import console
@@ -110,7 +111,7 @@ def _show_plan(recipe: "Recipe") -> None:
 def validate(recipe: "Recipe") -> None:
     """Check a recipe and print it with its defaults.
 
-    null means the task's default, or the default in docs/recipe.md.
+    A null in the output is the task's default, or the default that `raydebm reference` states.
     """
     from raydebm.cli.console import console
     from raydebm.tasks import task_of
@@ -120,11 +121,11 @@ def validate(recipe: "Recipe") -> None:
 
 
 def reference(
-    task_file: Annotated[bool, typer.Option("--task-file", help="Keys of a task file (docs/task_file.md).")] = False,
+    task_file: Annotated[bool, typer.Option("--task-file", help="Print the keys of a task file instead.")] = False,
 ) -> None:
     """Print every key of a recipe, with its meaning.
 
-    Markdown with types and defaults, the page docs/recipe.md.
+    The output is Markdown with types and defaults: docs/recipe.md, or docs/task_file.md.
     """
     from raydebm.config.recipe_reference import render as recipe_page
     from raydebm.tasks.declared.definition import reference_page as task_page

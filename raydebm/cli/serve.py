@@ -1,4 +1,4 @@
-"""``raydebm serve`` and ``export``: serve a finished run on this machine, write its scorer for the hub."""
+"""``raydebm serve`` and ``export``: serve finished runs on this machine, and write a scorer for the hub."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ from raydebm.cli.console import say
 from raydebm.cli.parameters import MAX_PORT
 
 LINES_AS_THEY_ARE = {"RAY_DISABLE_WORKER_LOG_PREFIX": "1", "RAY_DEDUP_LOGS": "0"}
-"""Ray settings for replicas' log lines without prefixes and without deduplication: Ray would merge the lines of two
-requests that differ only by numbers."""
+"""Ray settings for log lines of replicas without prefix and without deduplication, which would merge the lines of
+requests that differ only in numbers."""
 
 
 def serve(
@@ -21,7 +21,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=MAX_PORT, help="Port to listen on.")] = 8000,
     allowed_host: Annotated[
-        list[str] | None, typer.Option(help="Host name that a service without API keys accepts; repeatable.")
+        list[str] | None, typer.Option(help="Further host name to accept if there are no API keys; repeatable.")
     ] = None,
     further_run: Annotated[
         list[str] | None, typer.Option(help="Finished run of another task to serve at the same address; repeatable.")
@@ -29,7 +29,7 @@ def serve(
 ) -> None:
     """Serve finished runs until Ctrl-C or SIGTERM.
 
-    Default: the run that ships with the package. In production, use `serve run serve_config.yaml`.
+    Default: the run in the package, of Knights & Knaves. In production, use `serve run serve_config.yaml`.
     """
     for name, value in LINES_AS_THEY_ARE.items():
         os.environ.setdefault(name, value)  # before the import of Ray, which reads them
@@ -53,9 +53,9 @@ def export(
     run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run: a folder or a URL.")] = "runs/demo",
     license: Annotated[str | None, typer.Option(help="Your licence, as the hub names it, such as apache-2.0.")] = None,
 ) -> None:
-    """Write a scorer and its card for the Hugging Face hub.
+    """Write scorer and model card for the Hugging Face hub.
 
-    `hf upload USER/NAME FOLDER` publishes it.
+    `hf upload USER/NAME FOLDER` then publishes the folder.
     """
     from raydebm.pipeline.export import export_scorer
 

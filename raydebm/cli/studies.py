@@ -36,7 +36,7 @@ def _recipes_from(
 def reproduce(
     recipes: "list[Recipe]",
     out: Annotated[str, typer.Option("--out", help="Folder of the report.")] = "runs/reproduction",
-    transfer: Annotated[bool, typer.Option("--transfer", help="Score each run with the other runs' adapters.")] = False,
+    transfer: Annotated[bool, typer.Option("--transfer", help="Also score each run with others' adapters.")] = False,
     transfer_problems: Annotated[
         int | None,
         typer.Option("--transfer-problems", min=1, help="Test problems of each run for --transfer; default: all."),
@@ -48,7 +48,7 @@ def reproduce(
 ) -> None:
     """Write every table and figure of the paper.
 
-    One report for all recipes, their runs and variants. Missing stages are run first.
+    Writes one report on the runs of all recipes and their variants. Missing stages are run first.
     """
     with ExitStack() as stack:
         pipelines = [
@@ -75,17 +75,17 @@ def seeds(
         typer.Option(
             "--num-seeds",
             min=1,
-            help="Number of trainings, counting up from the recipe's seed; default: 5, or 1 with --folds.",
+            help="Number of seeds, counted up from the recipe's; default: 5, or 1 with --folds.",
         ),
     ] = None,
-    seed_list: Annotated[str | None, typer.Option("--seeds", help="Seeds of the trainings, such as 0,1,2.")] = None,
+    seed_list: Annotated[str | None, typer.Option("--seeds", help="The seeds themselves, such as 0,1,2.")] = None,
     folds: Annotated[
         int | None,
-        typer.Option("--folds", min=2, help="Number of folds, each tested once by a training on the others."),
+        typer.Option("--folds", min=2, help="Number of folds; each is tested by a training on all others."),
     ] = None,
     retry_failed: RetryOption = False,
 ) -> None:
-    """Train with several seeds, or on all folds but one.
+    """Train with several seeds, or in cross-validation.
 
     All trainings use the same candidates. The report has intervals over problems and the spread over trainings.
     """
@@ -101,7 +101,7 @@ def seeds(
 
 
 def _chosen_seeds(recipe: "Recipe", num_seeds: int | None, seed_list: str | None, *, default: int) -> list[int]:
-    """Seeds of ``--seeds``, or a number of them starting at the recipe's own. Raises ConfigError if both options are
+    """Seeds of ``--seeds``, or ``--num-seeds`` of them from the recipe's own on. Raises ConfigError if both options are
     given, or an entry is not an integer."""
     if seed_list is None:
         return [recipe.training_seed + index for index in range(num_seeds or default)]
@@ -117,7 +117,7 @@ def _chosen_seeds(recipe: "Recipe", num_seeds: int | None, seed_list: str | None
 def confounding(
     recipe: "Recipe",
     repair: Annotated[
-        bool, typer.Option("--repair", help="Refit the energy heads on balanced data, and measure before and after.")
+        bool, typer.Option("--repair", help="Refit the energy heads on balanced data, and test before and after.")
     ] = False,
 ) -> None:
     """Test whether the scorer recognises who wrote an answer.

@@ -1,4 +1,4 @@
-"""`raydebm task new | validate | list`: write a task of your own, and test it on data and answers."""
+"""`raydebm task new | validate | list`: write a task of your own, and check it on data and answers."""
 
 import math
 from collections import Counter
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 app = new_typer(help="Write and check tasks of your own.", no_args_is_help=True)
 
 MAX_SHOWN = 20
-"""Maximum number of faulty rows and answers in the output; the rest is counted."""
+"""Maximum number of faulty rows in the output, and of answers; the rest is counted."""
 
 
 @app.command("list")
 def list_tasks() -> None:
-    """List the built-in and installed tasks. A task file is not installed: a recipe names its path."""
+    """List the built-in and installed tasks. Task files are not listed: a recipe names them by path."""
     from raydebm.tasks import task_table
 
     for name, where in sorted(task_table().items()):
@@ -38,13 +38,13 @@ def list_tasks() -> None:
 
 @app.command()
 def new(
-    name: Annotated[str, typer.Argument(help="Lowercase letters, digits and _, such as support_reply.")],
+    name: Annotated[str, typer.Argument(help="Name of the task: lowercase letters, digits and _.")],
     data: Annotated[
-        Path | None, typer.Option("--data", help="Your data file; only a task file for its columns is written.")
+        Path | None, typer.Option("--data", help="Your data file: write only a task file, with its columns as prompt.")
     ] = None,
-    folder: Annotated[Path | None, typer.Option("--folder", help="Where to write; default: ./NAME.")] = None,
+    folder: Annotated[Path | None, typer.Option("--folder", help="Folder to write to; default: ./NAME.")] = None,
 ) -> None:
-    """Write a small task that works offline: task file, data, recorded answers, recipe."""
+    """Write a small task that runs offline. Its files: task file, data, recorded answers, recipe."""
     from raydebm.cli.starter import task_file_for, task_files
     from raydebm.tasks import task_table
 
@@ -71,7 +71,7 @@ def new(
 def validate(
     file: Annotated[str, typer.Argument(help="A task file, or the name of an installed task.")],
     data: Annotated[
-        list[Path] | None, typer.Option("--data", help="Data file; default: the task's own. Repeatable.")
+        list[Path] | None, typer.Option("--data", help="Data file; repeatable; default: the task's own.")
     ] = None,
     answers: Annotated[
         Path | None, typer.Option("--answers", help="Answers to try: JSON lines with problem_id, model, text.")
@@ -80,7 +80,7 @@ def validate(
         str | None, typer.Option("--text-field", help="Field of --answers with the answer's text; default: text.")
     ] = None,
 ) -> None:
-    """Check a task and its data, and show the answers that it finds in samples. Exit code 1 means a fault."""
+    """Check a task and its data, and the --answers if given. The exit code is 1 if there is an error."""
     from raydebm.config import TaskConfig
     from raydebm.config.task import with_definition
     from raydebm.generators.pool_files import TEXT_FIELDS
@@ -91,7 +91,7 @@ def validate(
         console.print(f"task {task.name}: {len(task.constraints)} constraint(s), max_length {task.defaults.max_length}")
         rows, faults = _read_rows(task, data or [])
         for line in _describe_rows(task, rows):
-            console.print(line, soft_wrap=True)
+            say(line)
         if answers is not None and not rows and not faults:
             raise ConfigError(
                 f"--answers needs problems, and task {task.name!r} has none; give a file of problems with --data"
@@ -102,7 +102,7 @@ def validate(
     except RaydebmError as error:
         rows, faults = [], [str(error)]
     for fault in faults[:MAX_SHOWN]:
-        console.print(Text.assemble(("error", "bold red"), f" {fault}"), soft_wrap=True)
+        say(Text.assemble(("error", "bold red"), f" {fault}"))
     if len(faults) > MAX_SHOWN:
         console.print(f"and {len(faults) - MAX_SHOWN} more errors")
     if faults:
@@ -111,7 +111,7 @@ def validate(
 
 
 def _read_rows(task: "Task", files: Sequence[Path]) -> tuple[list[tuple["Problem", "Gold"]], list[str]]:
-    """Problems of the files (default: the task's own), and errors of invalid rows."""
+    """Problems of the files, or of the task's own files if there are none, and the errors of invalid rows."""
     from raydebm.tasks.declared import SPLITS, DeclaredTask
     from raydebm.tasks.sources import file_rows
 
@@ -139,7 +139,7 @@ def _read_rows(task: "Task", files: Sequence[Path]) -> tuple[list[tuple["Problem
 
 
 def _describe_rows(task: "Task", rows: Sequence[tuple["Problem", "Gold"]]) -> Iterator[str]:
-    """Properties of the data to check before spending money on it."""
+    """Sentences about the data, with warnings to heed before spending money on it."""
     from raydebm.tasks.declared import DeclaredTask
 
     distinct = {problem.problem_id for problem, _ in rows}
@@ -164,8 +164,8 @@ def _show_answers(
     file: Path,
     text_fields: Sequence[str],
 ) -> None:
-    """Print counts of all answers, and for the first ones the parsed answer, penalty and label. A child
-    process checks them, each with a time limit, as in a run."""
+    """Print counts of all answers, and the parsed answer, penalty and label of the first ones. A child process checks
+    them, each with a time limit, as in a run."""
     from raydebm.decision.reporter import DEADLINE_S
     from raydebm.generators.recorded import import_pool
     from raydebm.pipeline.checker import DeadlineChecker
@@ -187,12 +187,11 @@ def _show_answers(
         table.add_row(name, writer, *_cells(report, label))
     console.print(table)
     verdicts = Counter(str(label.verdict) for _, _, label in checked)
-    console.print(
+    say(
         f"{len(checked)} answer(s), the first {min(MAX_SHOWN, len(checked))} of them above; "
         f"{sum(report.parsed for _, report, _ in checked)} parsed, "
         f"{sum(report.penalty == 0 for _, report, _ in checked)} break no constraint; "
-        + ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items())),
-        soft_wrap=True,
+        + ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
     )
 
 

@@ -37,7 +37,7 @@ def test_force_overwrites(tmp_path):
 def test_a_file_in_place_of_the_folder_is_one_clear_error(tmp_path):
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(ConfigError, match=r"cannot write to .*file.*choose another folder"):
+    with pytest.raises(ConfigError, match=r"folder '.*file.*' cannot be written: .*give another path"):
         write_starter(tmp_path / "file", force=False)
 
 

@@ -2,7 +2,7 @@
 
     python tools/embedded/accuracy.py
 
-Pass 1 is the puzzle alone. Pass 2 is the chat after a wrong first answer, with the feedback that triage gives.
+Pass 1 is the puzzle alone. Pass 2 is the chat after a wrong first answer, with the feedback of triage.
 """
 
 import argparse
@@ -39,7 +39,7 @@ SEED = 4099
 CARD_MARKS = ("<!-- accuracy: written by tools/embedded/accuracy.py -->", "<!-- end of accuracy -->")
 
 Answers = list[list[Assignment | None]]
-"""Answers by puzzle, then sample; None if the text has no answer."""
+"""Answers by puzzle, then sample. None for a text without an answer."""
 
 
 def _interval(shares: Sequence[float], *, rounds: int = 1000) -> tuple[float, float]:
@@ -65,7 +65,7 @@ def _share_right(answers: Sequence[Assignment | None], solution: Assignment) -> 
 
 
 class MeasuredModel:
-    """One loaded generator with the processor time of its sampling, which other work on the machine hardly affects."""
+    """A generator with the processor time of its sampling, which other work on the machine hardly affects."""
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -140,7 +140,7 @@ def _feedback_chat(puzzle: Puzzle, wrong: Assignment) -> list[Message]:
 
 
 def _measure_all(folder: Path, *, num_problems: int) -> dict[str, Any]:
-    """Measure all generators on all sizes, and per size the mean and the oracle over the first passes of all four."""
+    """Measure all generators on all sizes, and for each size the mean and the oracle over all first passes."""
     report: dict[str, Any] = {"seed": SEED, "num_samples": NUM_SAMPLES, "generators": {}, "pool": {}}
     for size in SIZES:
         puzzles = [make_puzzle(size, part="test", seed=SEED, index=index) for index in range(num_problems)]
@@ -203,7 +203,7 @@ def _cell(value: dict[str, Any]) -> str:
 
 
 def _cell_pair(figures: dict[str, Any]) -> str:
-    """Both passes on the same problems. With fewer than five, an interval would say nothing."""
+    """Both passes on the same problems, unless fewer than five have a second pass: too few for an interval."""
     if figures.get("pass_2", {}).get("num_problems", 0) < 5:
         return "too few"
     before = 100 * figures["pass_1_same_problems"]["mean"]
@@ -211,19 +211,19 @@ def _cell_pair(figures: dict[str, Any]) -> str:
 
 
 def _write_card(card: Path, text: str) -> None:
-    """Put the tables between the card's two marks."""
+    """Write the tables between the two marks of the model card."""
     before, _, rest = card.read_text().partition(CARD_MARKS[0])
     after = rest.partition(CARD_MARKS[1])[2]
     card.write_text(f"{before}{CARD_MARKS[0]}\n\n{text}\n\n{CARD_MARKS[1]}{after}")
 
 
 def main() -> None:
-    """Evaluate the models, and write their card."""
+    """Measure the models, and write their card."""
     home = Path(embedded.__file__).parent
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, default=home / "models", help="folder of model folders")
     parser.add_argument("--problems", type=int, default=60, help="problems per size")
-    parser.add_argument("--card", type=Path, default=home / "MODEL_CARD.md")
+    parser.add_argument("--card", type=Path, default=home / "MODEL_CARD.md", help="model card to write the tables into")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Training sequences: one puzzle as a chat, with the label of every token."""
+"""Training sequences: a puzzle as a chat, with a label for every token."""
 
 import random
 from collections.abc import Sequence
@@ -23,25 +23,26 @@ from raydebm.tasks.knights_knaves.puzzles import Puzzle
 from tokenizer import token_id
 
 SECOND_PASS_SHARE = 0.22
+"""Share of conversations with a second pass."""
 QUALITY_FEEDBACK = (
     "Your answer may be wrong. Check each step again, then give your final answer in the same output format."
 )
 """Triage's feedback on a first answer that breaks no rule (``decision.feedback.QUALITY_FEEDBACK``)."""
 
 IGNORED = -100
-"""Label of tokens that are not learned: the one that PyTorch's cross-entropy ignores."""
+"""Label of tokens that are not learned, which PyTorch's cross-entropy ignores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Token ids and the label of each, not shifted."""
+    """Token ids and their labels: the label of a token is at its own position, not shifted."""
 
     ids: list[int]
     labels: list[int]
 
 
 def draw_conversation(rng: random.Random, puzzle: Puzzle, style: Style) -> Pieces:
-    """A first pass or, with probability ``SECOND_PASS_SHARE``, a second pass after a wrong (rarely a right) answer."""
+    """A first pass, or with probability ``SECOND_PASS_SHARE`` a second pass after a wrong (rarely a right) answer."""
     pieces = skipped("<|user|>", puzzle.quiz, "<|assistant|>")
     refuted: Assignment | None = None
     if rng.random() < SECOND_PASS_SHARE:
@@ -54,7 +55,7 @@ def draw_conversation(rng: random.Random, puzzle: Puzzle, style: Style) -> Piece
 
 
 def _first_answer(rng: random.Random, puzzle: Puzzle) -> tuple[Assignment, str]:
-    """An answer of the first pass, and the feedback of the checks on it."""
+    """An answer of the first pass, and the feedback on it."""
     if rng.random() < 0.1:
         return puzzle.solution, QUALITY_FEEDBACK
     answer = puzzle.solution
@@ -64,7 +65,7 @@ def _first_answer(rng: random.Random, puzzle: Puzzle) -> tuple[Assignment, str]:
 
 
 def constraint_feedback(puzzle: Puzzle, answer: Assignment) -> str:
-    """The second pass's message about a wrong answer, worded by the task."""
+    """The task's feedback on a wrong answer."""
     roles = {name: "knight" if knight else "knave" for name, knight in zip(puzzle.names, answer, strict=True)}
     broken = violations_of(KnightsKnaves.constraints, problem_of(puzzle.quiz), roles)
     return FEEDBACK.replace(RULES, "\n".join(f"- {violation.message}" for violation in broken))

@@ -1,9 +1,10 @@
-"""Make the finished run that ships with the package, from a run of the demo's recipe.
+"""Make the packaged run from a finished run of the demo's recipe.
 
     raydebm run --config raydebm/cli/starter/recipe.yaml run_dir=runs/packaged
     python tools/embedded/demo_run.py runs/packaged
 
-It keeps what the service and ``best_of`` read: recipe, adapters, policy, and a few test problems without gold.
+The packaged run has the files that the service and ``best_of`` read: recipe, adapters, policy, and a few test problems
+without gold.
 """
 
 import argparse
@@ -41,8 +42,8 @@ def pack(made: Path, target: Path = DEMO_RUN_FOLDER) -> int:
         Bytes of the packaged run.
 
     Raises:
-        ConfigError: the run is of another recipe.
-        PoolError: a stage is missing, or was made with other settings.
+        ConfigError: the run has another recipe.
+        PoolError: a stage is missing or was made with other settings.
     """
     run, packaged = RunDir(str(made)), RunDir(str(target))
     recipe = load_recipe(RECIPE)

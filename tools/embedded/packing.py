@@ -1,4 +1,4 @@
-"""Packing of sequences of different lengths into rows of one length, so that steps compute little padding."""
+"""Packing of sequences of different lengths into rows of one length, which wastes little computation on padding."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import torch
 from conversations import IGNORED, Encoded
 
 PATIENCE = 6
-"""Number of sequences without room after which a batch is full."""
+"""Number of sequences that did not fit, after which a batch counts as full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,18 +24,18 @@ class PackedBatch:
 
     @property
     def causal_mask(self) -> torch.Tensor:
-        """True where a token sees another: itself and earlier ones of its sequence; shape (rows, 1, width, width)."""
+        """Attention of tokens to themselves and earlier ones of their sequence, shape ``(rows, 1, width, width)``."""
         width = self.ids.shape[1]
         return self.same_sequence & torch.ones(width, width, dtype=torch.bool).tril()
 
 
 def pack(draw: Callable[[], Encoded], waiting: list[Encoded], *, rows: int, width: int, pad_id: int) -> PackedBatch:
-    """Put sequences into the first row with room, until ``PATIENCE`` of them have found no room.
+    """Put each sequence into the first row with room, until ``PATIENCE`` sequences did not fit.
 
     Args:
-        draw: returns a new sequence.
-        waiting: sequences that had no room in the last batch. They come first, so that long ones are not lost. Changed
-            in place.
+        draw: source of new sequences; those longer than a row are dropped.
+        waiting: sequences that did not fit into the last batch, changed in place. They are placed first, so that long
+            ones are not lost.
     """
     places: list[tuple[int, int, Encoded]] = []
     used = [0] * rows

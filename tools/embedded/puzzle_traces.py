@@ -1,8 +1,8 @@
 """Texts that the embedded generators learn to write: guess, check, revise and answer, in four styles.
 
 A trace is a list of pieces. A piece is learned unchanged, skipped, or learned as another text: where a wrong guess
-first differs from the solution, the label is the solution's text. So the generators learn to guess right, not to guess
-wrong, while they learn to check any guess.
+first differs from the solution, the label is the text of the solution. The generators thus learn to guess right, and to
+check right and wrong guesses.
 """
 
 import json
@@ -19,7 +19,7 @@ _JOINTS = {"and": " and ", "or": " or ", "<=>": " if and only if "}
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a text, and the text to learn in its place: itself, another text of one token, or None for nothing."""
+    """A part of a text, and the text to learn in its place: itself, another text of one token, or None to skip it."""
 
     text: str
     label: str | None
@@ -30,13 +30,13 @@ Pieces = list[Piece]
 
 @dataclass(frozen=True, slots=True)
 class TracePlan:
-    """Plan of one trace: wrong guesses in turn, then the right one, or an unchecked answer."""
+    """Plan of one trace: wrong guesses in order, then the solution, checked or (``gives_up``) not."""
 
     wrong: tuple[Assignment, ...]
     gives_up: bool = False
 
     def guesses(self, puzzle: Puzzle) -> tuple[Assignment, ...]:
-        """Guesses that are written and checked."""
+        """Guesses that are checked."""
         return self.wrong if self.gives_up else (*self.wrong, puzzle.solution)
 
 
@@ -51,7 +51,7 @@ class Style:
 
 
 def text_of(pieces: Sequence[Piece]) -> str:
-    """The pieces joined."""
+    """The text of all pieces."""
     return "".join(piece.text for piece in pieces)
 
 
@@ -61,7 +61,7 @@ def learned(*texts: str) -> Pieces:
 
 
 def skipped(*texts: str) -> Pieces:
-    """Pieces that are read but not learned, such as the writer's mistakes."""
+    """Pieces that are read but not learned, such as wrong guesses."""
     return [Piece(text, None) for text in texts]
 
 
@@ -71,10 +71,10 @@ def answer_json(puzzle: Puzzle, knights: Assignment) -> str:
 
 
 def draw_plan(rng: random.Random, puzzle: Puzzle, style: Style, *, refuted: Assignment | None = None) -> TracePlan:
-    """Sample wrong guesses. Each prefers to satisfy the statements that earlier guesses broke.
+    """Sample wrong guesses, each preferably consistent with the statements that earlier guesses broke.
 
     Args:
-        refuted: an answer known to be wrong before the trace begins (the second pass).
+        refuted: wrong answer of the first pass, if the trace is a second pass.
     """
     most = style.max_wrong[min(len(puzzle.names), 8) - 2]
     wanted = min(rng.randint(0, most), rng.randint(0, most + 1))
@@ -112,7 +112,7 @@ def _wrong_guess(rng: random.Random, puzzle: Puzzle, seen: Sequence[Assignment])
 def guess_pieces(
     puzzle: Puzzle, guess: Assignment, *, role_text: Callable[[bool], str], between: str, with_names: bool = True
 ) -> Pieces:
-    """Everyone's role in turn. The labels are the solution's roles, up to the first role that differs."""
+    """Pieces with everyone's role. The labels are the solution's roles, up to the first role that differs."""
     pieces: Pieces = []
     on_the_way = True
     for person, knight in enumerate(guess):
@@ -130,10 +130,10 @@ def _claim_pieces(
     role_text: Callable[[bool], str] | None = None,
     mark: Callable[[bool], str] | None = None,
 ) -> Pieces:
-    """The claim, with each name's role under the guess and each atom's truth, if wanted.
+    """The claim, optionally with the role of each name under the guess (``role_text``) and the truth of each atom.
 
-    The role directly follows the name, as in the guess: copying it from there is easy to learn for a small transformer,
-    and the truth of the atom then depends only on its two neighbours.
+    The role directly follows the name, as in the guess. A small transformer easily learns to copy it from there, and
+    the truth of the atom then depends only on its two neighbours.
     """
 
     def atom(part: Statement) -> Pieces:
@@ -164,7 +164,7 @@ def _answer_pieces(puzzle: Puzzle, knights: Assignment) -> Pieces:
 
 
 def _checked(puzzle: Puzzle, guess: Assignment) -> range:
-    """Indices of the people to check, up to and including the first whose statement the guess breaks."""
+    """Indices of the people to check, up to the first whose statement the guess breaks."""
     broken = broken_statements(puzzle.statements, guess)
     return range(broken[0] + 1 if broken else len(guess))
 
@@ -209,7 +209,7 @@ def _write_bo(puzzle: Puzzle, plan: TracePlan, rng: random.Random) -> Pieces:
 
 
 def _write_cy(puzzle: Puzzle, plan: TracePlan, rng: random.Random) -> Pieces:
-    """A table with one guess per row. Checks are not written; only the first misfit is named."""
+    """A table with one guess per row. Instead of checks, it names the first misfit."""
     pieces: Pieces = []
     for person, name in enumerate(puzzle.names):
         pieces += learned(*([" | "] if person else []), name)

@@ -1,4 +1,4 @@
-"""The embedded models: their shapes, seeds and training budgets."""
+"""Shapes, seeds and training budgets of the embedded models."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ ENCODER = "encoder-mini"
 
 @dataclass(frozen=True, slots=True)
 class GeneratorRecipe:
-    """One causal model of Llama's architecture."""
+    """A causal model with Llama's architecture."""
 
     hidden_size: int
     num_layers: int
@@ -28,7 +28,7 @@ GENERATORS: dict[str, GeneratorRecipe] = {
 
 @dataclass(frozen=True, slots=True)
 class EncoderRecipe:
-    """The encoder. It has ModernBERT's architecture, so that adapters find the same names as in ModernBERT-base."""
+    """The encoder, with ModernBERT's architecture, so that its modules have the names of ModernBERT-base's."""
 
     hidden_size: int = 128
     num_layers: int = 4

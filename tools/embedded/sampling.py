@@ -1,4 +1,4 @@
-"""Sampling of completions from an embedded generator, to measure it."""
+"""Sampling from an embedded generator, to measure it."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,9 +1,9 @@
-"""Build the tokenizer that all embedded models share.
+"""Build the tokenizer of all embedded models.
 
-It is a byte-level BPE, so that any text can be encoded, with the puzzles' names and phrases as whole tokens: a puzzle
-of three people takes about 45 tokens. Phrases include their spaces; a name is the same token everywhere.
+It is a byte-level BPE, so that it encodes any text, with the puzzles' names and phrases as single tokens: a puzzle of
+three people has about 45 tokens. Phrases include their spaces, so that a name is the same token everywhere.
 
-The order of the vocabulary is part of the trained weights: after a change, every model must be trained again.
+The models depend on the order of the vocabulary: after a change, all of them must be trained again.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from raydebm.tasks.knights_knaves.wording import NAMES
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|user|>", "<|assistant|>", "<|end|>")
 NUM_MERGED = 768
-"""Vocabulary size of the byte-level part, which is trained on Python's own language reference."""
+"""Vocabulary size of the byte-level part, which is trained on Python's help topics (``pydoc_data``)."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -27,7 +27,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-"""Omits system messages, because these models know one task only."""
+"""Chat template without system messages, because these models know only one task."""
 
 _PUZZLE = (
     "A very special island is inhabited only by knights and knaves. Knights always tell the truth, and knaves always "
@@ -56,7 +56,7 @@ _FEEDBACK = (
 
 
 def build_tokenizer() -> Tokenizer:
-    """The tokenizer without a post-processor, as the generators use it."""
+    """The tokenizer of the generators, without a post-processor."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -74,11 +74,7 @@ def build_tokenizer() -> Tokenizer:
 
 
 def token_id(tokenizer: Tokenizer, token: str) -> int:
-    """The id of a token that the vocabulary must have.
-
-    Raises:
-        KeyError: the vocabulary does not have the token.
-    """
+    """The id of a token. Raises KeyError if the vocabulary does not have it."""
     number = tokenizer.token_to_id(token)
     if number is None:
         raise KeyError(token)

@@ -2,8 +2,8 @@
 
     python tools/embedded/train_encoder.py --out runs/models --start runs/models/kk-ada
 
-Texts have the scorer's form, ``[CLS] puzzle [SEP] solution [SEP]``. The two objectives, as in BERT, are to predict
-masked tokens, and to decide from ``[CLS]`` whether the solution belongs to the puzzle or was written for misread
+Texts have the scorer's form, ``[CLS] puzzle [SEP] solution [SEP]``. There are two objectives, as in BERT: predict
+masked tokens, and decide from ``[CLS]`` whether the solution belongs to the puzzle or was written for misread
 statements. The prediction heads are discarded; adapters learn the energies.
 """
 
@@ -43,7 +43,7 @@ ROWS, WIDTH = 10, 320
 
 
 def _new_encoder(recipe: EncoderRecipe, tokenizer: Tokenizer) -> ModernBertForMaskedLM:
-    """The encoder with its prediction head, with random weights from the recipe's seed."""
+    """The encoder and its prediction head, with random weights from the recipe's seed."""
     torch.manual_seed(recipe.seed)
     pad, start, end = (token_id(tokenizer, token) for token in ("[PAD]", "[CLS]", "[SEP]"))
     settings: dict[str, Any] = {
@@ -72,10 +72,10 @@ def _new_encoder(recipe: EncoderRecipe, tokenizer: Tokenizer) -> ModernBertForMa
 
 
 def _transplant(model: ModernBertForMaskedLM, generator: LlamaForCausalLM) -> None:
-    """Initialise with a generator's embeddings and first layers, which can already look up and copy names.
+    """Initialise the encoder with a generator's embeddings and first layers, which can already look up and copy names.
 
-    The architectures differ in the norms (ModernBERT's subtract the mean) and the input: ModernBERT normalises the
-    embeddings, so their typical length moves into that norm, and the first attention's norm into its weights.
+    The architectures differ in their norms (ModernBERT's subtract the mean) and their input: ModernBERT normalises the
+    embeddings, so the weights of that norm get their typical length, and the first attention's weights absorb its norm.
     """
     source, target = generator.model.state_dict(), model.model.state_dict()
     embeddings = source["embed_tokens.weight"]
@@ -101,7 +101,7 @@ def _transplant(model: ModernBertForMaskedLM, generator: LlamaForCausalLM) -> No
 
 
 def _misread(rng: random.Random, puzzle: Puzzle) -> Puzzle:
-    """The puzzle's text with a wrong solution, and statements that fit it because an atom or operator was misread."""
+    """The puzzle with a wrong solution, and with statements whose atoms or operators are misread so that it fits."""
     wrong = puzzle.solution
     while wrong == puzzle.solution:
         flips = rng.choice((1, 1, 2, len(wrong)))
@@ -130,7 +130,7 @@ def _other_atom(atom: Statement) -> Statement:
 
 
 def _draw_text(rng: random.Random, tokenizer: Tokenizer) -> tuple[list[int], bool]:
-    """Token ids of a puzzle with a solution, and whether the solution was written for misread statements."""
+    """Token ids of a puzzle with a solution, and True if the solution was written for misread statements."""
     (size,) = rng.choices(list(SIZES), weights=list(SIZES.values()))
     puzzle = draw_puzzle(rng, size, part="build")
     style = rng.choice(list(STYLES.values()))
@@ -142,7 +142,7 @@ def _draw_text(rng: random.Random, tokenizer: Tokenizer) -> tuple[list[int], boo
 
 
 def _masked(rng: random.Random, ids: list[int], mask_id: int, share: float) -> Encoded:
-    """Replace a share of the tokens by ``[MASK]``, with the tokens as labels. The first and last token stay."""
+    """Replace a share of the tokens by ``[MASK]``, with the tokens as labels, except for the first and the last."""
     labels = [
         token if 0 < place < len(ids) - 1 and rng.random() < share else IGNORED for place, token in enumerate(ids)
     ]
@@ -203,7 +203,7 @@ def _batches(tokenizer: Tokenizer, recipe: EncoderRecipe) -> Callable[[], Packed
 
 
 def _step(model: Any, body: Any, verdict: torch.nn.Module, batch: PackedBatch) -> tuple[float, float, float]:
-    """Add the gradients of both objectives. Returns both losses and the share of right verdicts."""
+    """Add the gradients of both objectives, and return both losses and the share of right verdicts."""
     with torch.autocast("cpu", torch.bfloat16):
         hidden = body(
             input_ids=batch.ids, position_ids=batch.positions, attention_mask=batch.same_sequence
@@ -226,7 +226,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of model folders")
     parser.add_argument("--start", type=Path, required=True, help="folder of the generator to start from: kk-ada")
-    parser.add_argument("--minutes", type=float, default=recipe.minutes)
+    parser.add_argument("--minutes", type=float, default=recipe.minutes, help="training time")
     parser.add_argument("--no-compile", action="store_true", help="do not use torch.compile")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")

@@ -1,9 +1,9 @@
-"""Train the four embedded generators on puzzles made on the fly, each on one CPU core.
+"""Train embedded generators on puzzles that are made on the fly, on one CPU core.
 
     python tools/embedded/train_generators.py kk-ada --out runs/models --minutes 50
 
-The learning rate follows the clock, not the number of steps: the model is as good as the minutes allow. The folder has
-a complete model from the start, so a training can be stopped at any time.
+The learning rate depends on the elapsed time, not on the number of steps, so the result depends on the speed of the
+machine. The folder always has a complete model, so a training can be stopped at any time.
 """
 
 import argparse
@@ -62,7 +62,7 @@ def _new_model(recipe: GeneratorRecipe, tokenizer: Tokenizer) -> LlamaForCausalL
 
 
 def save_model(model: Any, folder: Path) -> None:
-    """Write half-precision weights and a configuration that loads them as float32, which is faster on CPUs."""
+    """Write float16 weights, and a configuration that loads them as float32, which is faster on CPUs."""
     tied = {"lm_head.weight"}  # the embeddings again
     halves = {name: weight.to(torch.float16) for name, weight in model.state_dict().items() if name not in tied}
     model.save_pretrained(folder, state_dict=halves)
@@ -73,7 +73,7 @@ def save_model(model: Any, folder: Path) -> None:
 
 
 def _batches(style: Style, tokenizer: Tokenizer, seed: int, progress: Callable[[], float]) -> Callable[[], PackedBatch]:
-    """A source of training batches. The puzzles' sizes depend on the progress."""
+    """A source of training batches, with easy puzzles at first."""
     rng = random.Random(seed_for("embedded", style.name, seed))
 
     def draw() -> Encoded:
@@ -137,7 +137,7 @@ def _train(name: str, folder: Path, *, minutes: float, compiled: bool, start: Pa
 
 
 def schedule(step: int, progress: float) -> float:
-    """Factor of the learning rate: 200 steps of warm-up, and a cosine of the progress down to 2 %."""
+    """Factor of the learning rate: a warm-up over 200 steps, times a cosine from 1 down to 0.02 over the progress."""
     return min(1.0, (step + 1) / 200) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
@@ -156,7 +156,7 @@ def _loss(model: Any, body: Any, batch: PackedBatch) -> torch.Tensor:
 
 
 def _accuracy(model: Any, tokenizer: PreTrainedTokenizerBase, size: int, *, seed: int) -> tuple[float, float, int]:
-    """Share of right answers, share of parsed ones, and mean characters per text, on 32 held-out puzzles."""
+    """Share of right answers, share of parsed answers, and mean characters per text, on 32 held-out puzzles."""
     rng = random.Random(seed_for("embedded-check", seed, size))
     puzzles = [draw_puzzle(rng, size, part="test") for _ in range(32)]
     model.eval()

@@ -1,8 +1,8 @@
 """Starter files of ``raydebm init`` and ``raydebm task new``.
 
 ``serve_config.yaml`` and ``cluster.yaml`` are links to the files at the top of the repository; a wheel has copies. The
-task in ``task/`` answers a shop's customers and states the refund. Its answers are recorded, from two writers: the
-careful one errs in some second answers, the hasty one breaks rules.
+task in ``task/`` answers a shop's customers and states the refund. Its recorded answers are of two authors: the careful
+one is wrong in some second answers, the hasty one breaks rules.
 """
 
 import json
@@ -20,8 +20,8 @@ _TASK = FOLDER / "task"
 
 
 def task_files(name: str, folder: str) -> dict[str, str]:
-    """Contents by file name of a small task that works offline: task file, data, recorded answers, recipe, which names
-    this folder. Raises ConfigError for an invalid task name."""
+    """Contents by file name of a small task that runs offline. The recipe names the files in ``folder``. Raises
+    ConfigError for an invalid task name."""
     _check_name(name)
     paths = {"task": json.dumps(f"{folder}/task.yaml"), "pool": json.dumps(f"{folder}/answers.jsonl")}
     names = ("task.yaml", "recipe.yaml", "train.jsonl", "test.jsonl", "answers.jsonl")
@@ -29,8 +29,8 @@ def task_files(name: str, folder: str) -> dict[str, str]:
 
 
 def task_file_for(name: str, folder: str, data: Path) -> str:
-    """A task file for a user's data file, whose prompt names all its columns. Raises ConfigError for an invalid task
-    name, TaskDataError for a file that cannot be read or has no row."""
+    """A task file for a user's data file, with all columns of the data in the prompt. Raises ConfigError for an invalid
+    task name, TaskDataError for a file that cannot be read or has no rows."""
     from raydebm.tasks.sources import file_rows
 
     _check_name(name)

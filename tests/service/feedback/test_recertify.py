@@ -236,7 +236,7 @@ def test_the_command_writes_the_policy_to_the_run(calibrate, run, tmp_path):
     assert "This holds for decisions like the reported ones" in printed
     sentence = (
         "With confidence 0.9, the error (share of wrong answers, or mean violation) of the returned answers is at "
-        "most 10.0%, at 100% of the problems answered; a service takes this policy when it starts again."
+        "most 10.0%, with 100% of the problems answered; a service reads this policy when it starts."
     )
     assert printed.endswith(sentence)
 
