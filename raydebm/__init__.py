@@ -14,7 +14,7 @@ The public names below are imported on first use: importing this package loads n
 import importlib
 from typing import Any
 
-__version__ = "1.0.0rc1"
+__version__ = "1.0.0"
 __all__ = [
     "Candidate",
     "Choice",

@@ -12,6 +12,6 @@ The only dependency is httpx.
 from raydebm_client.client import AsyncRaydebm, Raydebm
 from raydebm_client.results import Progress, Result, ServiceError, TriageResult
 
-__version__ = "1.0.0rc1"
+__version__ = "1.0.0"
 
 __all__ = ["AsyncRaydebm", "Progress", "Raydebm", "Result", "ServiceError", "TriageResult"]
