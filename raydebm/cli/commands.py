@@ -23,7 +23,7 @@ GROUPS = {
         "seeds": ("studies:seeds", "Train with several seeds, or in cross-validation."),
         "confounding": ("studies:confounding", "Test whether the scorer recognises who wrote an answer."),
         "reproduce": ("studies:reproduce", "Write every table and figure of the paper."),
-        "export": ("serve:export", "Write scorer and model card for the Hugging Face hub."),
+        "export": ("serve:export", "Write a scorer and its model card for the Hugging Face hub."),
     },
     "Serve": {
         "serve": ("serve:serve", "Serve finished runs until Ctrl-C or SIGTERM."),

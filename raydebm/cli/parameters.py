@@ -21,9 +21,9 @@ MAX_PORT = 65_535
 
 
 def options_from(make: Callable[..., Any], parameter: str) -> Callable[[Command], Command]:
-    """Decorator that replaces a parameter of a command by the options of ``make``, and passes the result of ``make``.
+    """Decorator that replaces a command's parameter with the options of ``make``, and passes the result of ``make``.
 
-    ``make`` declares its options as a command does. Of several such decorators, the topmost is evaluated first.
+    ``make`` declares its options as a command does. With several such decorators, the topmost ``make`` is called first.
     """
     options = list(inspect.signature(make).parameters.values())
 
@@ -59,7 +59,7 @@ RecordedOption = Annotated[
     ),
 ]
 RetryOption = Annotated[
-    bool, typer.Option("--retry-failed", help="Send requests again that failed in an earlier run of this recipe.")
+    bool, typer.Option("--retry-failed", help="Resend requests that failed in an earlier run of this recipe.")
 ]
 
 
@@ -84,7 +84,7 @@ def read_recipe(
 
 
 recipe_command = options_from(read_recipe, "recipe")
-"""Decorator that replaces the parameter ``recipe`` by the options of ``read_recipe``."""
+"""Decorator that replaces the parameter ``recipe`` with the options of ``read_recipe``."""
 
 
 ReporterOption = Annotated[list[str] | None, typer.Option("--by", help="Only outcomes by this reporter; repeatable.")]

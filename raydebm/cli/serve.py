@@ -10,8 +10,8 @@ from raydebm.cli.console import say
 from raydebm.cli.parameters import MAX_PORT
 
 LINES_AS_THEY_ARE = {"RAY_DISABLE_WORKER_LOG_PREFIX": "1", "RAY_DEDUP_LOGS": "0"}
-"""Ray settings for log lines of replicas without prefix and without deduplication, which would merge the lines of
-requests that differ only in numbers."""
+"""Ray settings for the log lines of replicas: no prefix, and no deduplication, which would merge lines that differ only
+in numbers."""
 
 
 def serve(
@@ -29,7 +29,7 @@ def serve(
 ) -> None:
     """Serve finished runs until Ctrl-C or SIGTERM.
 
-    Default: the run in the package, of Knights & Knaves. In production, use `serve run serve_config.yaml`.
+    Default: the packaged run of the task Knights & Knaves. In production, use `serve run serve_config.yaml`.
     """
     for name, value in LINES_AS_THEY_ARE.items():
         os.environ.setdefault(name, value)  # before the import of Ray, which reads them
@@ -53,7 +53,7 @@ def export(
     run_dir: Annotated[str, typer.Option("--run-dir", help="A finished run: a folder or a URL.")] = "runs/demo",
     license: Annotated[str | None, typer.Option(help="Your licence, as the hub names it, such as apache-2.0.")] = None,
 ) -> None:
-    """Write scorer and model card for the Hugging Face hub.
+    """Write a scorer and its model card for the Hugging Face hub.
 
     `hf upload USER/NAME FOLDER` then publishes the folder.
     """

@@ -71,8 +71,8 @@ class Recording:
         """Look up one pass. ``arrived`` is called only with waves, because all candidates are available at once.
 
         Raises:
-            GenerationError: a candidate of the pass is not in the record. ``missing`` then has its request. With
-                ``waves``, only the sampled candidates are looked up.
+            GenerationError: a candidate of the pass is not recorded. If ``requests_of`` built its request, ``missing``
+                has it. With ``waves``, only the sampled candidates are looked up.
         """
         if pass_index == 1:
             if problem.problem_id not in self._first:

@@ -1,4 +1,4 @@
-"""Gold-free reports of candidates, in processes that are killed when a check hangs.
+"""Gold-free reports on candidates, by processes that are killed when a check hangs.
 
 A check that never ends must fail its own candidate and no other. Python cannot interrupt such a check within its own
 process, so a child process checks each candidate and is killed when it takes too long. Several children work
@@ -51,7 +51,7 @@ class Reporter:
     def submit(
         self, problem: Problem, candidate: Candidate, task: TaskConfig | None = None
     ) -> "Future[ConstraintReport]":
-        """Future of the report. Never raises: a candidate whose check hung or crashed has ``error``.
+        """Future of the report. Never raises: if the check hung or crashed, the report has ``error``.
 
         Args:
             problem: problem that the candidate answers.

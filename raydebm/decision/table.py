@@ -3,8 +3,8 @@
 Selectors, profiles, evidence, metrics and studies are functions of this table. It is built once, from live candidates
 (``PoolTable.of``) or from a run's tables (``pipeline.pools``).
 
-A cluster contains the candidates of a pool with equal answers (``vote_key``). Candidates without an answer, or with a
-failed check, are in no cluster. Requests without text are listed separately (``failed``).
+A cluster contains the candidates of a pool with equal answers (``vote_key``). Candidates without an answer, or whose
+checks could not be completed, are in no cluster. Requests without text are listed separately (``failed``).
 
 Shapes: P pools, R rows, C clusters of all pools, K adapters, G authors, N rows of the largest pool.
 """
@@ -52,7 +52,7 @@ def sigmoid(log_odds: Floats) -> Floats:
 
 
 Scores = Mapping[str, Mapping[str, float | None]]
-"""Scores of outside scorers (reward models, judges): name -> candidate id -> score, higher is better.
+"""Scores of baselines (reward models, judges): name -> candidate id -> score, higher is better.
 
 None, NaN or a missing entry means that the candidate was not scored.
 """
@@ -125,7 +125,7 @@ class PoolTable:
     field_verdicts: NDArray[np.object_]
     """Verdicts on the row's fields (``Label.fields``), shape (R,). None without any."""
     scores: Mapping[str, Floats] = field(default_factory=dict)
-    """Scores by outside scorer, each of shape (R,), higher is better. NaN if absent."""
+    """Scores by baseline, each of shape (R,), higher is better. NaN if absent."""
     dimensions: Mapping[str, Floats] = field(default_factory=dict)
     """Values by part of the violation score, each of shape (R,), lower is better. NaN if unknown."""
     failed: tuple[tuple[int, ScoredCandidate], ...] = ()
@@ -148,7 +148,7 @@ class PoolTable:
         Args:
             problems: problem of each pool. Default: unknown.
             labels: labels by candidate id. Candidates without a label are unlabelled.
-            scores: scores of outside scorers.
+            scores: scores by baseline and candidate id.
             greedy: samples at temperature 0 of each problem.
         """
         problems, labels = tuple(problems), labels or {}
@@ -284,7 +284,7 @@ class PoolTable:
         return replace(self, correct=np.where(self.any(known)[self.pool_of_row], best, self.correct))
 
     def lowest_share(self, share: float) -> Bools:
-        """Rows in this share of their pool with the lowest violations (at least one row, plus ties). Shape (R,)."""
+        """Mask of each pool's lowest violation scores: this share of them, at least one, plus ties. Shape (R,)."""
         known = np.flatnonzero(~np.isnan(self.violation))
         ordered = known[np.lexsort((self.violation[known], self.pool_of_row[known]))]
         counts = np.bincount(self.pool_of_row[known], minlength=self.num_pools)
@@ -513,7 +513,7 @@ class PoolTable:
         return grid
 
     def rows_of(self, pool: int) -> Ints:
-        """Rows of a pool in the order of its candidates as given."""
+        """Rows of a pool in the order in which its candidates were given."""
         return self._as_given[self.offsets[pool] : self.offsets[pool + 1]]
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Labels and gold-free reports of single candidates, in a process that is killed when a checker hangs.
+"""Labels of and gold-free reports on single candidates, by a process that is killed when a checker hangs.
 
 A time limit inside the process would depend on the checker's cooperation: signals reach only the main thread, and only
 between Python's own steps. So a child process checks one candidate at a time; one that takes too long is killed, its

@@ -18,7 +18,7 @@ from raydebm.run.fingerprints import NOT_COMPLETE, why_not_current
 from raydebm.run.stages import STAGES
 
 DEVICES = Path("/dev")
-"""Folder with the driver's GPU devices (``nvidia0`` and so on), which avoids importing torch to count them."""
+"""Folder with the driver's GPU devices (``nvidia0`` and so on), counted there because importing torch is slow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def plan_of(recipe: Recipe) -> Plan:
             *recorded.notes(len(requests)),
             *_waves(context.passes),
             *_later_passes(context),
-            f"then {len(recipe.scorer.adapters)} adapters on {recipe.scorer.backbone} are trained in parallel",
+            f"then {len(recipe.scorer.adapters)} adapters on {recipe.scorer.backbone} are trained",
             *_one_gpu(recipe),
             *_baselines(recipe),
             *_main_results(recipe),
@@ -84,8 +84,8 @@ def _later_passes(context: StageContext) -> Iterator[str]:
         )
     elif default_policy(context).max_passes > 1:
         yield (
-            f"later passes: at most {context.recipe.decision.num_regenerate} more requests per validation problem and "
-            "lambda, and per regenerated test problem"
+            f"later passes: at most {context.recipe.decision.num_regenerate} more requests in each, per validation "
+            "problem and policy tried, and per regenerated test problem"
         )
 
 

@@ -156,7 +156,7 @@ class RunDir(Folder):
     def learns_out_of_bag(self, recipe: Recipe) -> bool:
         """Whether the posterior also learns from training problems, with energies of adapters that did not see them.
 
-        Only adapters trained in this run have bags; an imported scorer saw every problem.
+        Only adapters trained in this run have bags; the heads of a repaired scorer saw all training problems.
         """
         return recipe.wants_out_of_bag and not any(self.exists(given.marker) for given in givers_of("scorer"))
 
@@ -168,9 +168,7 @@ class RunDir(Folder):
         Raises:
             ConfigError: the file is corrupt.
         """
-        return self.read_object(
-            stage, MANIFEST, remedy="remove it and run the recipe again, which makes this stage again"
-        )
+        return self.read_object(stage, MANIFEST, remedy="remove it and run the recipe again to recreate this stage")
 
     def facts(self, stage: str) -> dict[str, Any]:
         """Facts in the stage's manifest; empty if the stage is incomplete."""
@@ -196,7 +194,7 @@ class RunDir(Folder):
             return given.remedy
         folders = (parts[:depth] for depth in range(len(parts) - 1, 0, -1))
         manifest = next((self.uri(*folder, MANIFEST) for folder in folders if self.exists(*folder, MANIFEST)), None)
-        return f"remove {manifest or self.uri(*parts)} and run the recipe again, which makes it again"
+        return f"remove {manifest or self.uri(*parts)} and run the recipe again to recreate it"
 
     def copy_stage(self, stage: str, other: "RunDir") -> None:
         """Copy a complete stage into another run directory, its manifest last.

@@ -250,7 +250,7 @@ class Folder:
         return total
 
     def publish(self, source: Path, *parts: str, last: str) -> None:
-        """Replace the folder at ``parts`` by the files of a local folder.
+        """Replace the folder at ``parts`` with the files of a local folder.
 
         Args:
             last: name of the file that marks the folder as complete; written last.

@@ -23,7 +23,7 @@ def slice_rows(total: int, *, at_least: int) -> int:
 
 
 class Spool:
-    """A folder of numbered tables, its slices, until ``close``."""
+    """A folder of numbered tables (slices), which ``close`` removes."""
 
     def __init__(self, folder: Folder, *parts: str) -> None:
         """Make an empty spool at a path of the run's folder, and remove what an earlier process left there."""

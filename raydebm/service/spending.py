@@ -105,7 +105,7 @@ class Ledger:
         return Hold(day, tuple(accounts), held, tuple(granted))
 
     def settle(self, hold: Hold, actual: Amount) -> None:
-        """Replace a hold by the actual amount. If the file cannot be used, the hold counts as spent."""
+        """Replace a hold with the actual amount. If the file cannot be used, the hold counts as spent."""
         held = hold.amount
         change = Amount(actual.nano_usd - held.nano_usd, actual.candidates - held.candidates)
         with self._transaction() as db:

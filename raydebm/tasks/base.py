@@ -147,7 +147,7 @@ class Task(Protocol):
 
 @runtime_checkable
 class GoldFromAnswer(Protocol):
-    """Ability of a task to make gold from one correct answer, because all right answers of a problem are equal.
+    """Ability of a task to make gold from one correct answer, because all right answers to a problem are equal.
 
     Tasks with several right answers, such as programs and plans, do not have it.
     """

@@ -107,7 +107,7 @@ class Child:
                 raise self._late(timeout_s)
             if not part:
                 exit_code = self.kill(grace_s=5.0)
-                raise ChildLostError(f"ended its process with exit code {exit_code}", exit_code)
+                raise ChildLostError(f"ended with exit code {exit_code}", exit_code)
             content += part
         reply: dict[str, Any] = json.loads(content)
         return reply
@@ -195,8 +195,8 @@ def serve(prepare: Callable[[Any], Callable[[dict[str, Any]], dict[str, Any]]]) 
     """Main loop of a helper module: prepare, announce readiness, then reply to each line until the input ends.
 
     Args:
-        prepare: function of the first line that returns the function from requests to replies. Each request contains
-            its time limit in seconds, ``deadline_s``.
+        prepare: function that gets the first line and returns a function from requests to replies. Each request
+            contains its time limit in seconds, ``deadline_s``.
     """
     # Replies have their own descriptor; anything that a plug-in prints goes to stderr.
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")

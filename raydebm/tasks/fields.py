@@ -1,7 +1,7 @@
 """Fields of a structured answer: the leaves of a JSON value by path.
 
-A path is ``total``, ``seller.name`` or ``items[0].price``; other keys are written as ``["a.b"]``, and
-an item of a list with a key column (``x-key`` in the schema) as ``items[sku="A1"].price``.
+A path is written as ``total``, ``seller.name`` or ``items[0].price``. A key with other characters is written as
+``["a.b"]``, and an item of a list with a key column (``x-key`` in the schema) as ``items[sku="A1"]``.
 """
 
 import json
@@ -31,7 +31,7 @@ _ITEM = re.compile(r'\[(?:\d+|[^\]="\[]+=(?:"(?:[^"\\]|\\.)*"|[^\]"]*))\]')
 
 @runtime_checkable
 class HasFields(Protocol):
-    """A task with objects or lists as answers, for a probability per field.
+    """Task with objects or lists as answers, to get a probability for each field.
 
     If numbers may differ, the task also has a method ``field_tolerance(problem)`` with the allowed difference.
     """
@@ -93,9 +93,9 @@ def _item_names(items: Sequence[Any], key: Any) -> list[str]:
 
 
 def named_path(path: str, answer: Any, schema: Mapping[str, Any] | None = None) -> str:
-    """Path of the field that a rule's path is about, with items named as in ``leaves``.
+    """Path of the field that a rule's path refers to, with items named as in ``leaves``.
 
-    The path of a computed value, such as ``items[0].subtract(amount, tax)``, is about ``items[0]``.
+    The path of a computed value, such as ``items[0].subtract(amount, tax)``, refers to ``items[0]``.
     """
     named, value = "", answer
     below: Any = schema or {}
@@ -154,7 +154,7 @@ def _is_near(number: float, other: float, tolerance: float) -> bool:
 
 
 def merged(texts: Sequence[str], votes: Sequence[int], tolerance: float) -> list[str]:
-    """Replace numbers that are equal within the tolerance by one of them; other texts are unchanged.
+    """Give numbers that are equal within the tolerance the text of one of them; other texts are unchanged.
 
     Equality within a tolerance is not transitive: within 0.01, 1.00 equals 1.01, which equals 1.02. So the number with
     the most votes within its tolerance represents all numbers there, and the others are merged in the same way. Ties go

@@ -246,7 +246,7 @@ def _braces_match(text: str) -> bool:
 
 
 CPU_S = 5.0
-"""Limit of CPU time in seconds for one comparison by sympy."""
+"""CPU time limit in seconds for one comparison by sympy."""
 
 
 def is_equivalent(gold: str, answer: str) -> bool:

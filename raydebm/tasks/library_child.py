@@ -1,7 +1,7 @@
-"""Helper script that runs math-verify or reasoning-gym. It does not import the package.
+"""Helper script that runs math-verify or reasoning-gym. It does not import raydebm.
 
-Arguments: the library, and its limit of memory in bytes. The script writes ``{"version": text}`` or ``{"error": text}``
-and then replies to JSON lines. Every request has ``cpu_s``, its limit of CPU time in seconds:
+Arguments: the library, and its memory limit in bytes. The script writes ``{"version": text}`` or ``{"error": text}``
+and then replies to JSON lines. Every request has ``cpu_s``, its CPU time limit in seconds:
 
 - math-verify: ``{"gold": latex, "answer": latex}``; reply ``{"equal": bool}``;
 - reasoning-gym: ``{"entries": data set, "config": {...}}``; reply ``{"category": text, "entries": [[question, answer],
@@ -67,7 +67,7 @@ def _check_formula(text: str) -> None:
 
 
 def _load_library() -> Any:
-    """Import reasoning-gym, and replace the functions that evaluate answers by safe ones."""
+    """Import reasoning-gym, and replace the functions that evaluate answers with safe ones."""
     library = importlib.import_module("reasoning_gym")
     for name in EVALUATING:
         vars(importlib.import_module(name))["eval"] = ast.literal_eval
@@ -139,12 +139,12 @@ class MathVerifyLibrary:
             parsed = [library.parse(f"${request[name]}$", rules, parsing_timeout=None) for name in ("gold", "answer")]
             is_equal = library.verify(*_with_one_i(parsed), allow_set_relation_comp=True, timeout_seconds=None)
         except (MemoryError, RecursionError) as error:
-            return {"error": f"a comparison needs too much: {type(error).__name__}"}
+            return {"error": f"a formula is too large to compare: {type(error).__name__}"}
         return {"equal": bool(is_equal)}
 
 
 def _with_one_i(parsed: list[list[Any]]) -> list[list[Any]]:
-    """Replace i by the imaginary unit; in comparisons such as i < 5, by a real unknown.
+    """Replace i with the imaginary unit; in comparisons such as i < 5, with a real unknown.
 
     The library reads i as an unknown, which is real or not depending on the text around it, so that the unknowns of
     2(1 + i) and 2 + 2i would differ.

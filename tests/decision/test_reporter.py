@@ -103,7 +103,7 @@ def test_a_check_that_hangs_fails_its_candidate_and_no_other(reporter_of, hangin
 def test_a_check_that_ends_the_process_or_raises_fails_alone(reporter_of):
     reports = reporter_of(60.0).reports(PROBLEM, [candidate(text) for text in ("exit", "crash", "good")])
 
-    assert reports[0].error == "the checks of task 'restless': their process ended its process with exit code 3"
+    assert reports[0].error == "the checks of task 'restless': their process ended with exit code 3"
     assert reports[1].error == "the checks of task 'restless' raised RuntimeError('no')"
     assert (reports[2].penalty, reports[2].answer) == (0.0, "good")
 

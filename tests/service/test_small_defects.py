@@ -20,7 +20,7 @@ def test_health_warns_when_decisions_cannot_be_written(bundle, puzzle, tmp_path,
     guarded.post("/v1/triage", {"problem": puzzle})
     assert eventually(lambda: writer.last_error, seconds=60)
     (warning,) = guarded.get("/health").json()["warnings"]
-    assert warning.startswith("decisions cannot be written (1 wait, 0 lost): ")
+    assert warning.startswith("decisions cannot be written (1 waiting, 0 lost): ")
     writer.close()
 
 

@@ -120,7 +120,7 @@ def fit_policy(
         base: policy that supplies lambda, passes and limits.
         config: costs and the requested guarantee.
         task: name of the problems' task.
-        competition: whether different answers of one problem exclude each other. Defined by the task.
+        competition: whether different answers to one problem exclude each other. Defined by the task.
         checkpoint: fingerprint of the ensemble that computed the energies. Default: unknown.
         profile: profile to use. Default: chosen by tests.
         walk: function that walks the problems through several passes. Default: one pass.

@@ -1,4 +1,4 @@
-"""Test for replacing a simpler profile by a richer one.
+"""Test for replacing a simpler profile with a richer one.
 
 The first incumbent is the better of the two simplest profiles, vote and best author, on the held-out problems (the vote
 if they are equal). A challenger replaces the incumbent if the p-value of "its mean worth is not higher" is at most its
@@ -63,7 +63,7 @@ def choose_profile(worth: Mapping[Profile, Floats], *, delta: float) -> ProfileC
     Args:
         worth: worth of each profile's selection on each held-out problem, shape (P,), by profile: 1 or 0, or 1 -
             violation; NaN if unlabelled. ``vote`` is required.
-        delta: largest probability of replacing a profile by a worse one.
+        delta: largest probability of replacing a profile with a worse one.
     """
     incumbent, tests = _simplest(worth), []
     challengers: Sequence[Profile] = [profile for profile in PROFILES if profile in worth and profile not in SIMPLE]

@@ -1,7 +1,7 @@
 """Labelled problems walked through their passes, and tests of guarantees on these walks.
 
-A walk has the confidence and the worth of each problem's selection after each pass. It ends at the first pass whose
-confidence reaches ``tau_accept``. Independent of: posteriors, costs, files.
+A walk has the confidence and the worth of each problem's selection after each pass. A problem stops at the first pass
+whose confidence reaches ``tau_accept``. Independent of: posteriors, costs, files.
 """
 
 import math
@@ -22,8 +22,8 @@ class Walk:
     """Labelled problems walked through every pass: P problems, S passes."""
 
     confidence: Floats
-    """Shape (P, S). Confidence in the selection after each pass; -inf where nothing can be selected. A walk that ended
-    early repeats its last pass."""
+    """Shape (P, S). Confidence in the selection after each pass; -inf where nothing can be selected. A problem that
+    stopped early repeats its last pass."""
     worth: Floats
     """Shape (P, S). Worth of the selection; 0 without one, NaN if unlabelled."""
     floor: float = -math.inf
@@ -73,7 +73,7 @@ class GuaranteeTest:
     accept: tuple[float, ...]
     """Values of ``tau_accept``, the policy's own first. Chosen from confidences only."""
     is_free: bool
-    """Whether every ``tau_accept`` above the policy's own can be tested, because it only changes where a walk ends."""
+    """Whether each ``tau_accept`` above the policy's own can be tested, because it only changes where problems stop."""
 
     @classmethod
     def of(cls, policy: Policy, steps: Walk, walked: Callable[[Policy], Walk]) -> "GuaranteeTest":
@@ -104,8 +104,8 @@ class GuaranteeTest:
     def certify(self, error: float, *, confidence: float, binary: bool) -> Guarantee:
         """Find the lowest threshold with a guarantee for this error rate.
 
-        The tested thresholds are confidences of labelled problems under the policy and, without waves, the highest
-        confidences over all passes.
+        The tested thresholds are confidences of labelled problems under the policy and, without waves, each
+        problem's highest confidence over all passes.
         """
         own, losses = self._at(-math.inf)
         own = own[~np.isnan(losses)]
@@ -131,7 +131,7 @@ class GuaranteeTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceStep:
-    """Inputs of the decision after one pass. None if nothing could be selected."""
+    """Inputs of the decision after one pass, None if unknown, and the labels of the selection."""
 
     signal: float | None
     sigma: float | None
@@ -179,5 +179,5 @@ def steps_of(outcome: Outcome, labels: Mapping[str, Label]) -> list[TraceStep]:
 
 
 def to_length(steps: Sequence[TraceStep], num: int) -> list[TraceStep]:
-    """The steps of ``num`` passes. A walk that ended early repeats its last step, from which the loop decides then."""
+    """The steps of ``num`` passes. If the loop stopped earlier, its last step, from which it decided, is repeated."""
     return [steps[min(index, len(steps) - 1)] for index in range(num)]

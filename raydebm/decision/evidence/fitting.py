@@ -29,7 +29,7 @@ KIND_PRIOR = 50.0
 """Pseudo-candidates added for each kind, to an author's candidates and to those of all authors together
 (docs/log/skill_by_kind.md)."""
 DIFFICULTY_PRIOR = 2.0
-"""Pseudo-problems added to the problems of one kind, at the share without a right candidate over all kinds."""
+"""Pseudo-problems added to those of one kind, at the share of all problems without a right candidate."""
 NUM_FOLDS = 10
 
 
@@ -83,7 +83,10 @@ def difficulties_of(table: PoolTable, used: Bools) -> Floats:
 
 
 def skills_of(table: PoolTable, used: Bools) -> Floats:
-    """Skill of each answered row's author in the pool's kind of question, from the other pools in use. Shape (R,)."""
+    """Log-odds of the author of each row in a cluster, from the other pools in use, shape (R,).
+
+    With kinds: on the pool's kind of question, minus the level of the kind.
+    """
     own_right, own_total = table.worth_by_author
     right, total = own_right[used].sum(axis=0), own_total[used].sum(axis=0)
     pooled = _pooled(right, total)
@@ -107,7 +110,7 @@ def _skills_in_kind(right: Floats, total: Floats, overall: Floats, pooled: float
     """Log-odds of G authors on problems of one kind, and the level of the kind, for each of X kinds: shapes (X, G) and
     (X, 1).
 
-    An author's share is shrunk towards its log-odds over all kinds, moved by the level, which is shrunk towards 0.
+    An author's log-odds are shrunk towards those over all kinds plus the level, and the level is shrunk towards 0.
 
     Args:
         right: Right candidates of the kind by author, shape (X, G).
@@ -126,7 +129,7 @@ def _logit(share: float) -> float:
 
 
 def _difficulty(of_kind: Floats, overall: Floats) -> Floats:
-    """Log-odds of "no candidate is right" in a kind minus those over all kinds, from sums (..., 2) of ``unsolved``."""
+    """Log-odds of "no candidate is right" in a kind minus those over all kinds, from sums (..., 2) of ``_unsolved``."""
     base = (overall[..., 0] + 0.5) / (overall[..., 1] + 1.0)
     share = (of_kind[..., 0] + DIFFICULTY_PRIOR * base) / (of_kind[..., 1] + DIFFICULTY_PRIOR)
     difference: Floats = np.log(share / (1 - share)) - np.log(base / (1 - base))
@@ -205,7 +208,7 @@ def _shrunk(own: float, pooled: float, count: int) -> float:
 
 
 def competition_of(task: Task) -> Competition:
-    """Whether different answers of one problem exclude each other. Defined by the task."""
+    """Competition between different answers to one problem: ``exclusive`` if only one can be right."""
     return "exclusive" if task.defaults.answers_compete else "independent"
 
 
@@ -231,11 +234,10 @@ def _design(table: PoolTable, used: Bools, reference: Reference, terms: Sequence
 
 def _learned(table: PoolTable, used: Bools | None) -> Bools:
     """Labelled pools in use, shape (P,)."""
-    learned = table.any(~np.isnan(table.worth))
-    if used is not None:
-        learned &= used
+    in_use = np.ones(table.num_pools, dtype=np.bool_) if used is None else used
+    learned = in_use & table.any(~np.isnan(table.worth))
     if not learned.any():
-        raise PoolError(f"none of {len(learned)} problems is labelled, so the posterior cannot be fitted; label some")
+        raise PoolError(f"none of {in_use.sum()} problems is labelled, so the posterior cannot be fitted; label some")
     return learned
 
 
@@ -257,10 +259,11 @@ def fit_posterior(
         table: labelled problems. Unlabelled problems are ignored.
         lambda_: weight of E_constraint in E.
         task: name of the problems' task.
-        competition: whether different answers of one problem exclude each other. Ignored for violation scores, where
+        competition: whether different answers to one problem exclude each other. Ignored for violation scores, where
             they never do.
         terms: terms about answers that may have weight. Default: all, including all baseline scores.
-        context: terms about "none of them" that may have weight. Default: all, including all baseline scores.
+        context: terms about "none of them" that may have weight. Default: all (the kind only if there are several),
+            including all baseline scores.
         used: mask of the pools to learn from. Default: all.
 
     Raises:
@@ -331,7 +334,7 @@ class CrossFit:
 
     @classmethod
     def of(cls, table: PoolTable, posteriors: Sequence[Posterior], fold: Ints) -> Self:
-        """Predict each pool by its fold's posterior."""
+        """Predict each pool with its fold's posterior."""
         probability, none = np.zeros(table.num_clusters), np.ones(table.num_pools)
         for number, posterior in enumerate(posteriors):
             inside = fold == number

@@ -3,7 +3,7 @@
     E(a) = -theta . phi(a),  E(none) = -theta_0 . phi_0,  p(a | pool) = softmax(-E) over clusters and none
 
 phi and phi_0 are the terms of evidence (``measuring``). Majority vote is a special case: all weight on ``votes``. Where
-several answers of one problem can be right (programs, plans), clusters do not compete and
+several answers to one problem can be right (programs, plans), clusters do not compete and
 p(a) = sigmoid(theta . phi(a) - theta_0 . phi_0). Where labels are violation scores, p(a) is 1 minus the expected
 violation.
 

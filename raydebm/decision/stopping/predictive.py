@@ -1,6 +1,6 @@
 """Predictive distribution of the answers that have not been sampled yet.
 
-The answers of one problem follow a Chinese restaurant process: after votes n_1, ..., n_K the next sample repeats answer
+The answers to one problem follow a Chinese restaurant process: after votes n_1, ..., n_K the next sample repeats answer
 j with probability n_j / (n + alpha) and is a new answer with probability alpha / (n + alpha) (Blackwell and MacQueen,
 1973). The concentration alpha has a uniform prior on ``GRID``, which the votes update by Ewens' formula, p(votes |
 alpha) proportional to alpha^K Gamma(alpha) / Gamma(alpha + n).
@@ -45,7 +45,7 @@ def concentrations(votes: Sequence[int], grid: Sequence[float] = GRID) -> tuple[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Votes for the answers of one problem so far, with the weight of a vote for each."""
+    """Votes for the answers to one problem so far, with the weight of a vote for each."""
 
     votes: tuple[int, ...]
     """Votes per answer, > 0; the leader first."""

@@ -116,8 +116,8 @@ def _margin(pools: PoolTable, energy: Floats, picked: Ints, same: Bools) -> Floa
 LEFT_OUT = 0.2
 """Share of problems, the least certain, that ``accuracy_at_80`` excludes."""
 NUM_RESAMPLES = 500
-"""Number of bootstrap resamples used here. Rank statistics need a sort per resample, and 500 determine the interval to
-about a tenth of its width."""
+"""Number of bootstrap resamples used here. Rank statistics are slower than means, and 500 resamples determine the
+interval to about a tenth of its width."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,8 +176,7 @@ def num_answered(left_out: float, n: int) -> int:
 
 
 def risks(certainty: Floats, right: Floats, weights_Bn: Weights, left_out: Sequence[float]) -> Floats:  # noqa: N803
-    """Share of errors among the most certain problems, in each of B weightings, shape (B, F). Equal certainties are
-    split.
+    """Share of errors among the most certain problems, in each of B weightings, shape (B, F).
 
     Args:
         certainty: Certainty, shape (n,).

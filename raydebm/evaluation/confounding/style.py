@@ -134,7 +134,7 @@ def without_headers(text: str) -> str:
 
 @_outside_code
 def without_latex(text: str) -> str:
-    r"""Replace formulas by plain characters, outside code: ``\frac{1}{2}`` is (1)/(2), ``\boxed{18}`` is 18."""
+    r"""Replace formulas with plain characters, outside code: ``\frac{1}{2}`` is (1)/(2), ``\boxed{18}`` is 18."""
     for _ in range(4):  # nested braces, from the inside out
         simpler = _WRAPPER.sub(r"\1", _FRACTION.sub(r"(\1)/(\2)", text))
         if simpler == text:

@@ -463,9 +463,9 @@ def ordered_rows(evaluation: Evaluation) -> list[SelectorRow]:
 
 
 def main_rows(evaluation: Evaluation) -> list[SelectorRow]:
-    """At most eleven rows: the rule to use, then the main selectors, with the best outside scorer before the oracle.
+    """At most eleven rows: the rule to use, then the main selectors, with the best baseline before the oracle.
 
-    The best outside scorer is chosen by test labels, so its name states the number of scorers.
+    The best baseline is chosen by test labels, so its name states the number of baselines.
     """
     rows = [row for row in ordered_rows(evaluation) if row is used_row(evaluation)]
     rows += [row for name in MAIN_SELECTORS if (row := evaluation.row(name)) is not None and row not in rows]

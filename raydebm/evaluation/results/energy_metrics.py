@@ -1,6 +1,6 @@
 """Metrics of the energies: ranking of candidates, sigma as a signal of errors, and the theory of the ensemble.
 
-Functions return one value per problem, shape (P,), NaN where undefined, to be averaged and bootstrapped over problems.
+Measures have one value per problem, shape (P,), NaN where undefined, to be averaged and bootstrapped over problems.
 
 Theory (paper Proposition 1, Eq. condorcet): V_k is 1 if adapter k gives the correct one of a (correct, incorrect) pair
 the strictly lower energy. q is its mean over pairs and adapters, rho the mean correlation of V_j and V_k over pairs.
@@ -37,7 +37,7 @@ def energy_gaps(pools: PoolTable, energies: Floats) -> Floats:
 def kendall_taus(pools: PoolTable, energies: Floats) -> Floats:
     """Rank correlation (tau-b) of -energy with quality, in [-1, 1]. Positive is good.
 
-    Quality is minus the violation score if the pool has one, else correctness. NaN if either is constant.
+    Quality is minus the violation score if the pool has one, else correctness. NaN if energy or quality is constant.
     """
     has_scores = pools.any(~np.isnan(pools.violation))[pools.pool_of_row]
     quality = pools.grid(np.where(has_scores, -pools.violation, pools.correct))
@@ -102,8 +102,8 @@ def pass_at_n_by_energy(pools: PoolTable, lambda_: float, *, max_n: int) -> Floa
 
 
 def pass_at_n_by_chance(pools: PoolTable, *, max_n: int) -> Floats:
-    """Probability that n random candidates contain a correct one, 1 - C(N-c, n) / C(N, n), for n = 1..max_n. Shape (P,
-    max_n). NaN without labels."""
+    """Probability that n random candidates contain a correct one, 1 - C(L-c, n) / C(L, n) with c correct of L labelled
+    ones, for n = 1..max_n. Shape (P, max_n). NaN without labels."""
     wrong, total = pools.count(pools.correct == 0), pools.count(~np.isnan(pools.correct))
     miss, values = np.ones(len(total)), np.empty((len(total), max_n))
     for drawn in range(max_n):
@@ -123,7 +123,7 @@ class Retained:
 def selective_accuracy(
     sigma: Floats, correct: Floats, bootstrap: Bootstrap, *, shares: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 ) -> tuple[Retained, ...]:
-    """Accuracy on the labelled selections after dropping each of the shares with the highest sigma.
+    """Accuracy on the labelled selections without those of highest sigma, for each of the ``shares`` to leave out.
 
     Equal sigmas at the cut-off count fractionally. ``n`` is the number of remaining problems.
 

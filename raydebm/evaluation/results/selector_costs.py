@@ -29,7 +29,7 @@ class CostRow:
     num_candidates: float | None
     """Number of requests sent. None if the selector cannot be applied."""
     num_scores: float | None
-    """Number of scores by outside scorers and the ensemble. All energies of a candidate count as one."""
+    """Number of scores by baselines and the ensemble. All energies of a candidate count as one."""
     usd: Estimate
     """US dollars that endpoints billed. No value if any cost is unknown."""
     is_on_front: bool

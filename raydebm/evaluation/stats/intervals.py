@@ -150,13 +150,13 @@ class Bootstrap:
         return Estimate(value=value, low=float(low), high=float(high), n=n)
 
     def share(self, samples: Floats, n: int) -> Estimate:
-        """``interval`` of a share of right ones among n problems, exact at 0 and 1 like ``proportion``."""
+        """``interval`` of the share of n problems that are right, exact at 0 and 1 like ``proportion``."""
         return _exact_at_the_ends(self.interval(samples, n))
 
     def auroc(self, scores: Floats, positives: Floats) -> Estimate:
         """AUROC of ``scores`` for ``positives`` (1 or 0). Problems with NaN in either are excluded. Ties count half.
 
-        There is no interval with fewer than ``MIN_PER_CLASS`` of either.
+        There is no interval if a class has fewer than ``MIN_PER_CLASS`` problems.
         """
         known = ~(np.isnan(scores) | np.isnan(positives))
         samples = weighted_auroc(scores, positives, self.weights)

@@ -8,7 +8,7 @@ oracle. Selection by E is shown too.
 Among variants with other adapters, the monolithic scorer (one adapter with as many parameters as the whole ensemble) is
 the control of the paper's Proposition 2: its learnt constraints and learnt quality cannot be separated.
 
-Agreement with outside scorers is Spearman's rank correlation, every score oriented so that higher is better. Its
+Agreement with baselines is Spearman's rank correlation, every score oriented so that higher is better. Its
 interval resamples problems, because candidates of one problem are not independent.
 """
 
@@ -292,7 +292,7 @@ class Agreement:
 
 
 def judge_agreement(pools: PoolTable, bootstrap: Bootstrap) -> tuple[Agreement, ...]:
-    """Rank correlations of every pair of scores, and of every score with the labels. Empty without outside scorers."""
+    """Rank correlations of every pair of scores, and of every score with the labels. Empty without baselines."""
     if not pools.scores:
         return ()
     from scipy.stats import rankdata  # imported here because it is slow

@@ -93,9 +93,9 @@ class EnergyOrder:
         return cls(pools, pools.grid(pools.energy(lambda_), math.inf), pools.grid(pools.mu))
 
     def expected(self, values: Floats, size: int, *, nothing: float) -> Floats:
-        """Expected value of the lowest of ``size`` random candidates, over those with a value, shape (P,).
+        """Expected value of the first of ``size`` random candidates in this order, shape (P,).
 
-        If nothing can be selected it is ``nothing``, unless the subset has no value at all.
+        An unselectable candidate has the value ``nothing``. Subsets whose first candidate has no value are excluded.
         """
         own = np.take_along_axis(self._pools.grid(values), self._order, axis=1)
         ranked = np.where(self._usable | np.isnan(own), own, nothing)
@@ -113,7 +113,7 @@ def _first_of_subset(total: int, size: int) -> tuple[float, ...]:
     size = min(size, total)
     chances, left = [], 1.0
     for rank in range(total):
-        # If no earlier rank is in the subset, this one is with probability size / (ranks left).
+        # If no earlier rank is in the subset, this one is in it with probability size / (ranks left).
         chance = left * min(1.0, size / (total - rank))
         chances.append(chance)
         left = max(left - chance, 0.0)

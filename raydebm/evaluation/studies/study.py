@@ -178,7 +178,7 @@ class Subject:
     data: str = ""
     """File or folder of the test problems. Empty for the task's own data set."""
     models: Mapping[str, str] = field(default_factory=dict)
-    """Model and version by name of a generator or outside scorer."""
+    """Model and version by name of a generator or baseline."""
     fit: Fit | None = None
     findings: Mapping[str, Estimate] = field(default_factory=dict)
     """Further numbers by name, from the confounding report and the reasons for labels."""

@@ -70,8 +70,8 @@ class Budget:
     """
 
     def __init__(self, max_usd: float | None, journal: Journal | None = None, *, elsewhere_usd: float = 0.0) -> None:
-        """Start with the costs in the journal of all generators that share the limit, and with costs elsewhere.
-        Without a journal only this process counts. Without ``max_usd`` there is no limit."""
+        """Count the costs in the journal, which all generators under the limit share, and ``elsewhere_usd`` of other
+        journals. Without a journal, only this process counts. Without ``max_usd``, there is no limit."""
         self._max_usd = max_usd
         self._journal = journal
         self._elsewhere_usd = elsewhere_usd
@@ -118,11 +118,11 @@ class Budget:
 
 
 PAUSE_S = 30.0
-"""Seconds after a refusal in which matching requests fail at once."""
+"""Seconds after a refusal during which matching requests fail without being sent."""
 PROBLEMS_IN_A_ROW = 3
 """Number of refused problems without a success after which a doubtful refusal counts for matching requests."""
 MAX_SHAPES = 64
-"""Maximum number of remembered request shapes, because a service's clients choose the shapes."""
+"""Maximum number of remembered request shapes (response format and token limit), which a service's clients choose."""
 
 
 @dataclass(slots=True)

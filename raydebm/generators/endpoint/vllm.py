@@ -37,10 +37,10 @@ _ERROR = re.compile(r"\b\w*(Error|Exception)\b: ")
 _DYING_S = 1.0
 """Seconds for a dying server to exit, so that its status can be logged."""
 _STOP_S = 20.0
-"""Seconds between SIGTERM and SIGKILL."""
+"""Maximum seconds from SIGTERM to SIGKILL."""
 _WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 15); os.execvp(sys.argv[1], sys.argv[1:])"
-"""Program that becomes another one and receives SIGTERM (15) when its parent dies, even if killed (PR_SET_PDEATHSIG).
-Otherwise a server that outlives its parent would keep the machine's memory or its GPU."""
+"""Program that replaces itself with a command, which receives SIGTERM (15) when its parent dies, even by SIGKILL
+(PR_SET_PDEATHSIG). Otherwise a server that outlives its parent would keep the machine's memory or its GPU."""
 
 
 def endpoint_of(config: VllmGenerator) -> OpenAIGenerator:
@@ -185,7 +185,7 @@ def _answers(url: str) -> bool:
 
 
 def _tail(log: IO[bytes]) -> str:
-    """The log's lines with errors, which may be far from its end, or without errors its last lines."""
+    """Last lines with errors, which may be far from the log's end; without errors, the log's last lines."""
     lines = Path(log.name).read_text(encoding="utf-8", errors="replace").splitlines()
     errors = [line for line in lines if _ERROR.search(line)]
     return "\n".join((errors or lines)[-_LOG_LINES:])

@@ -32,7 +32,7 @@ MAX_CPUS = 8.0
 
 
 Step = Callable[[str], None]
-"""Called with a line before each step that takes long."""
+"""Function called with a line before each long step."""
 
 
 def confounding_of(
@@ -60,7 +60,7 @@ def repaired_heads(
     changes: Mapping[str, Any],
     on_step: Step,
 ) -> tuple[RepairReport, KnownEnergies]:
-    """Refit the heads of the run's scorer; writes ``<run>/repair/scorer``.
+    """Refit the heads of the run's scorer and write ``<run>/repair/scorer``.
 
     Args:
         texts: training texts by split, ``train`` and ``validation``.
@@ -168,7 +168,7 @@ def _extractor(folder: Path, run: RunDir, recipe: Recipe) -> "FeatureExtractor":
 
 
 def on_the_scorers_node(recipe: Recipe, work: Any) -> Any:
-    """The remote function with the CPUs and the share of a GPU for scoring in one task."""
+    """Give a remote function the CPUs and the GPU share of one scoring task."""
     nodes = cluster_nodes()
     share = share_of(recipe.ray, nodes)
     if share.gpus:

@@ -1,4 +1,4 @@
-"""Labels and gold-free reports of all candidates, in Ray tasks.
+"""Labels of and gold-free reports on all candidates, by Ray tasks.
 
 In:   problems, golds, candidates.
 Out:  ``<run>/<stage>/labels.parquet`` and ``reports.parquet``, one row per candidate, in the order of the candidates. A

@@ -25,7 +25,7 @@ def make_energies(context: StageContext, known: KnownEnergies | None = None) -> 
 
 
 def adapters_out_of_bag(context: StageContext) -> dict[str, tuple[bool, ...]]:
-    """Adapters that did not train on each training problem; empty if the posterior is not fitted on these problems."""
+    """By id of a training problem, True for each adapter not trained on it. Empty if the posterior uses none."""
     recipe = context.recipe
     if not context.run.learns_out_of_bag(recipe):
         return {}

@@ -46,7 +46,7 @@ def confounding(
     """Run screen, style ablation and style swap on a run's scorer; returns the report and its address.
 
     Args:
-        on_step: called with a line before each step that takes long.
+        on_step: called with a line before each long step.
 
     Raises:
         MissingKeyError: the key of the rewriting endpoint is not in the environment.

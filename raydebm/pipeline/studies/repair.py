@@ -38,7 +38,7 @@ def repair_run(
     because the heads saw all training problems.
 
     Args:
-        on_step: called with a line before each step that takes long.
+        on_step: called with a line before each long step.
         changes: changed fields of ``RepairSettings``.
 
     Raises:

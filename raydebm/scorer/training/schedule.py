@@ -1,4 +1,4 @@
-"""Training data of an adapter, and the pairs and learning rate of each step, planned before training, without torch."""
+"""An adapter's training data and plan: pairs and learning rate of each step. Does not need torch."""
 
 import math
 from collections.abc import Sequence

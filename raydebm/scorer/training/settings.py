@@ -11,7 +11,7 @@ from raydebm.scorer.model.backbone import DTYPES
 from raydebm.tasks.base import TaskDefaults
 
 PLACEMENT = {"graph_gib", "gpu_share"}
-"""Settings of the placement, which do not affect the result."""
+"""Settings that depend on where a worker is placed. They may differ when a training is resumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +41,9 @@ class TrainingSettings:
     micro_batch_tokens: int = 8192
     """Padded tokens of one forward pass."""
     graph_gib: float | None = None
-    """Memory for the activations of a step in GiB. A step above this estimate runs twice, in smaller pieces, with the
-    same gradient. Default: 2 on the CPU; on a GPU 60 % of this worker's share of its memory, at most 30 % of the
-    whole."""
+    """Memory for the activations of a step in GiB. A step that is estimated to need more runs its forward pass twice,
+    in smaller pieces, with the same gradient. Default: 2 on the CPU; on a GPU 60 % of this worker's share of its
+    memory, at most 30 % of the whole."""
     gpu_share: float = 1.0
     """This worker's share of its GPU. Other workers use the rest."""
     seed: int = 0

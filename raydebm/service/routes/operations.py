@@ -154,13 +154,13 @@ def health_route(service: TriageService) -> APIRouter:
         except RaydebmError as error:
             if not is_anonymous:
                 raise
-            message = "the service is not ready; ask with an API key for the reason"
+            message = "the service is not ready; send an API key to see the reason"
             raise ServiceError(message, 503, "not_ready") from error
         if is_anonymous:
             return ready
         warnings = service.notices()
         if isinstance(writer, DecisionWriter) and writer.last_error is not None:
-            counts = f"{writer.num_waiting} wait, {writer.num_dropped} lost"
+            counts = f"{writer.num_waiting} waiting, {writer.num_dropped} lost"
             warnings = [*warnings, redact(f"decisions cannot be written ({counts}): {writer.last_error}")]
         return {
             **ready,

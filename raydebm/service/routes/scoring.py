@@ -295,7 +295,7 @@ async def rerank(
 
 class RewardSettings(BaseModel):
     """Query parameters, because the body that OpenRLHF's client sends cannot be extended. Reward = max(floor, value -
-    sigma_weight * sigma)."""
+    sigma_weight * sigma), where ``reward`` selects the value."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", populate_by_name=True)
 
@@ -337,7 +337,7 @@ async def get_rewards(
     service: TriageService, request: RewardRequest, settings: RewardSettings, *, received: float | None = None
 ) -> RewardResponse:
     """Rewards in the order of the queries. Responses to the same prompt are scored in one call. Raises ServiceError,
-    503 for a response that could not be checked or scored: any reward would teach the trainer something wrong."""
+    503 for a response that could not be checked or scored: any reward would mislead the training."""
     bundle = run_of(service.bundle, settings.task)
     policy = bundle.policy
     if settings.reward == "log_odds" and policy.posterior is None:
@@ -431,7 +431,7 @@ def scoring_routes(service: TriageService) -> APIRouter:
     async def get_reward(
         body: RewardRequest, request: Request, settings: Annotated[RewardSettings, Query()]
     ) -> RewardResponse:
-        """OpenRLHF's remote reward model: reward = -(mu + lambda E_constraint) - sigma_weight sigma, at least floor."""
+        """OpenRLHF's remote reward model. Default: -(mu + lambda E_constraint) - sigma_weight sigma, at least floor."""
         return await get_rewards(service, body, settings, received=request.state.received)
 
     return router

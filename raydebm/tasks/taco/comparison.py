@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 _RELATIVE, _ABSOLUTE = 1e-5, 1e-8
-"""Tolerances of numpy.allclose, with which the graders compare all numbers, or are meant to."""
+"""Default tolerances of numpy.allclose, which the graders are meant to apply to all numbers."""
 _WHOLE = Decimal("1e-6")
 """Tolerance for whole numbers, for rounding errors of float arithmetic: 2.9999999999999996 for 3."""
 
@@ -66,7 +66,7 @@ def same_value(returned: Any, expected: Any) -> bool:
 
     Args:
         returned: plain data from the sandbox.
-        expected: JSON value, whose objects may have texts of whole numbers as keys in place of the numbers.
+        expected: JSON value. An object may have texts as keys where the program has whole numbers.
     """
     value = without_tuples(returned)
     if _equal(value, without_tuples(expected)):

@@ -96,7 +96,7 @@ class Drive:
 
 
 def attraction_of(row: Row) -> Attraction:
-    """An attraction from a row of the benchmark. The builders raise KeyError or ValueError for a bad row."""
+    """An attraction from a benchmark row. It and the next three functions raise KeyError or ValueError for bad rows."""
     return Attraction(name=_name(row["Name"]), city=row["City"])
 
 
@@ -140,7 +140,7 @@ def drive_of(origin: str, destination: str, *, duration: str, distance: str) -> 
 
 
 def _name(text: str) -> str:
-    """Name as tables have it: a line break is a backslash and an n. Inner blanks stay, as the evaluator counts them."""
+    """Name as tables have it: a line break is a backslash and an n. Inner spaces are kept, as in the evaluator."""
     return text.strip().replace("\n", "\\n")
 
 

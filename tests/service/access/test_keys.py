@@ -47,7 +47,7 @@ def test_health_tells_strangers_no_reason(client, backend):
     replies = [client.get("/health", headers=headers) for headers in ({}, {"Authorization": f"Bearer {KEY}"})]
     assert [reply.status_code for reply in replies] == [503, 503]
     stranger, owner = (reply.json()["error"]["message"] for reply in replies)
-    assert stranger == "the service is not ready; ask with an API key for the reason"
+    assert stranger == "the service is not ready; send an API key to see the reason"
     assert owner != stranger
 
 

@@ -1,4 +1,4 @@
-"""Frames: the lengths of header and body as two big-endian 32-bit numbers, a JSON header, and bytes."""
+"""Frames: the lengths of header and body as two big-endian 32-bit numbers, then a JSON header and a binary body."""
 
 import json
 import os
