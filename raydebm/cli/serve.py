@@ -19,7 +19,7 @@ def serve(
         str, typer.Option("--run-dir", help="A finished run: a folder, a URL, or demo for the packaged one.")
     ] = "demo",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=MAX_PORT, help="Port to listen on.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=MAX_PORT, help="Port to listen on; 0 picks a free one.")] = 8000,
     allowed_host: Annotated[
         list[str] | None, typer.Option(help="Further host name to accept if there are no API keys; repeatable.")
     ] = None,
@@ -34,6 +34,7 @@ def serve(
     for name, value in LINES_AS_THEY_ARE.items():
         os.environ.setdefault(name, value)  # before the import of Ray, which reads them
 
+    from raydebm.generators.endpoint.vllm import free_port
     from raydebm.run.addresses import resolved, run_address
     from raydebm.service.ray.app import serve_until_interrupted
     from raydebm.service.settings import parse_args
@@ -45,7 +46,7 @@ def serve(
         "policies": {"text": {"on_abstain": "text"}},
     }
     args = parse_args(given, where="the options")
-    serve_until_interrupted(args, host=host, port=port)
+    serve_until_interrupted(args, host=host, port=port or free_port(host))
 
 
 def export(

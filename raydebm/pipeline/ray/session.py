@@ -56,8 +56,13 @@ OWN_CLUSTER_ENVIRONMENT = {
     # Activations reuse glibc's own heap. Mapping each tensor anew would make page faults a third of the time.
     "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(128 * 2**20),
+}
+
+SERVE_ENVIRONMENT = {
     # Serve's 5 s for its proxy are too short for starting a process on a busy machine.
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+    # Serve's parts call each other by gRPC, without objects of Ray: a third more requests (docs/performance.md).
+    "RAY_SERVE_USE_GRPC_BY_DEFAULT": "1",
 }
 
 _own_clusters = 0
@@ -150,8 +155,7 @@ def start_here(*, remedy: str, attempts: int = 2, **options: Any) -> Path:
     """
     import ray
 
-    # Serve's parts call each other by gRPC, without objects of Ray: a third more requests (docs/performance.md).
-    os.environ.setdefault("RAY_SERVE_USE_GRPC_BY_DEFAULT", "1")
+    _set_defaults(SERVE_ENVIRONMENT)
     try:
         context: Any = ray.init(address="local", include_dashboard=False, **options)
         return Path(context.address_info["session_dir"])
