@@ -200,7 +200,7 @@ class AsyncRaydebm:
 
     async def report_outcome(
         self,
-        record_id: str,
+        record_id: str | None,
         *,
         correct: bool,
         by: str,
@@ -212,13 +212,13 @@ class AsyncRaydebm:
         the result has its ``status`` and the ``outcome`` that counts.
 
         Args:
-            record_id: id from a result (``TriageResult.record_id``) or from the list of decisions.
+            record_id: id from a result (``TriageResult.record_id``) or from the list. The service refuses None.
             by: name of the reporter. A later report by the same name replaces the earlier one.
             answer: correct answer, in the form that the task parses.
             fields: outcomes of single fields by path, such as ``{"total": {"correct": False, "value": 118.4}}``.
         """
         body = _given(correct=correct, by=by, answer=answer, note=note, fields=fields)
-        return await self._do(f"/v1/decisions/{quote(record_id, safe='')}/outcome", Result, body)
+        return await self._do(f"/v1/decisions/{quote(str(record_id), safe='')}/outcome", Result, body)
 
     async def models(self) -> list[str]:
         """Model ids for chat requests."""

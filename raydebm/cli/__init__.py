@@ -21,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     gc.set_threshold(GC_THRESHOLD)
     try:
         logging.basicConfig(level=log_level(default="WARNING"), format="%(levelname)s %(name)s: %(message)s")
+        logging.getLogger("huggingface_hub").propagate = False  # the hub's client prints its warnings itself
         app(args=None if arguments is None else list(arguments))
     except RaydebmError as error:
         from raydebm.cli.console import show_error

@@ -32,7 +32,7 @@ def init(
     recipe = folder / starter.RECIPE.name
     say(f"plan it:  raydebm run --config {recipe} --dry-run")
     say(f"run it:   raydebm run --config {recipe}")
-    say(f"serve it: serve run {folder / starter.SERVE_CONFIG.name}")
+    say(f"serve it: RAY_ADDRESS=local serve run {folder / starter.SERVE_CONFIG.name}")
 
 
 def write_starter(folder: Path, *, force: bool) -> list[Path]:

@@ -514,8 +514,7 @@ def _is_tag(part: object) -> bool:
 def http_error(error: HTTPException) -> ServiceError:
     """Error for unknown paths and methods, and for bodies that cannot be parsed."""
     if error.status_code == 400:  # FastAPI's status for a body that its JSON parser cannot read at all
-        return ServiceError(
-            "the body is not JSON: not UTF-8, nested too deeply, or a number is too long", 400, "invalid_json"
-        )
+        message = "the body is not JSON: not UTF-8, nested too deeply, or a number is too long"
+        return ServiceError(message, 400, "invalid_json")
     code = {404: "unknown_path", 405: "wrong_method"}.get(error.status_code, "http_error")
     return ServiceError(str(error.detail), error.status_code, code)

@@ -76,7 +76,7 @@ def hub_rows(
     configuration: str | None = None,
     *,
     split: str | None = None,
-    otherwise: str = "give a local .jsonl file as the source",
+    otherwise: str = "give a local .jsonl file as the `source` of `task.train` and `task.test`",
 ) -> Iterator[Located]:
     """Rows of a split of a hub data set, by default of all its splits in turn.
 

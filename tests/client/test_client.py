@@ -134,6 +134,11 @@ def test_a_refusal_is_a_service_error_with_the_services_own_words(connect):
     assert len(service.requests) == 1
 
 
+def test_an_outcome_of_a_decision_that_was_not_stored_gets_the_services_refusal(connect):
+    with pytest.raises(ServiceError, match="HTTP 404"):
+        connect(Service(failed(404)))("report_outcome", None, correct=True, by="tests")
+
+
 def test_a_busy_service_is_asked_again_when_it_says(connect, pauses):
     service = Service(failed(429, **{"retry-after": "7"}), failed(503, **{"retry-after": "0.5"}), ok(ACCEPTED))
     assert connect(service)("triage", "?").accepted

@@ -1,5 +1,6 @@
 """The documents hang together: every link leads somewhere, the index and the glossary are complete and in order."""
 
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -52,6 +53,12 @@ def fault_of(page, target):
     if anchor and file.suffix == ".md" and anchor not in anchors_of(file):
         return f"{target}: no such heading; there are {', '.join(sorted(anchors_of(file)))}"
     return None
+
+
+@every_page
+def test_every_body_of_a_request_is_json(page):
+    for body in re.findall(r"-d '(\{.*?\})'", page.read_text(encoding="utf-8"), flags=re.DOTALL):
+        json.loads(body)
 
 
 @every_page

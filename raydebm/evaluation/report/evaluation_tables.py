@@ -518,8 +518,8 @@ def _guaranteed(decision: DecisionStudy | None) -> str:
         return "nothing, because no posterior was fitted"
     certified = [row for row in decision.promises if row.certified]
     if not certified:
-        more = [row.more_problems for row in decision.promises if row.more_problems is not None]
-        hint = f"; about {min(more)} more labelled problems would do for the largest error" if more else ""
+        more = [(row.more_problems, row.max_error) for row in decision.promises if row.more_problems is not None]
+        hint = f"; about {min(more)[0]} more would do for an error of at most {100 * min(more)[1]:g} %" if more else ""
         return f"nothing, with {decision.num_labelled} labelled problems{hint}"
     parts: list[str] = []
     most = -1

@@ -539,7 +539,7 @@ def record_routes(desk: RecordsDesk | None, *, watched: Collection[str] = ()) ->
 
     def here() -> RecordsDesk:
         if desk is None:
-            raise ServiceError("this service stores no decisions; set `records.folder`", 404, "no_records")
+            raise ServiceError("no decisions are stored; set `records.folder` in serve_config.yaml", 404, "no_records")
         return desk
 
     @router.get("/v1/decisions", tags=["decisions"], summary="List stored decisions")
