@@ -497,7 +497,7 @@ def lead(evaluation: Evaluation) -> str:
 
 
 def facts(evaluation: Evaluation) -> tuple[tuple[str, str], ...]:
-    """(name, value) of the share answered, right among these, refused and guaranteed, and of the cost."""
+    """(name, value) of the shares answered, right among these and refused, the possible guarantees, and the cost."""
     loop, answered = evaluation.loop, evaluation.row(ANSWERED)
     decided: list[tuple[str, str]] = []
     if loop is not None and loop.coverage.value is not None:
@@ -510,7 +510,7 @@ def facts(evaluation: Evaluation) -> tuple[tuple[str, str], ...]:
         if loop.num_abstained_incorrect + loop.num_abstained_correct:
             refused += f": {loop.num_abstained_incorrect} wrong selections and {loop.num_abstained_correct} right ones"
         decided.append(("refused", refused))
-    return (*decided, ("guaranteed", _guaranteed(evaluation.decision)), ("cost", _cost(evaluation)))
+    return (*decided, ("can be guaranteed", _guaranteed(evaluation.decision)), ("cost", _cost(evaluation)))
 
 
 def _guaranteed(decision: DecisionStudy | None) -> str:
