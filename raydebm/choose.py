@@ -87,9 +87,11 @@ class Choice:
     reason: str
     """Reason for the decision, in one sentence."""
     answers: tuple[Answer, ...]
-    """The selected answer first, the others by probability; empty without a fitted posterior."""
+    """The selected answer first, the others by probability. Empty without a fitted posterior, and under the paper's
+    rule also without a selection."""
     fields: tuple[FieldBelief, ...]
-    """Fields of the selected answer, if it is structured, also after an abstention."""
+    """Every field of the candidates' answers with the selected answer's value, also after an abstention. Empty if the
+    selected answer has no fields."""
     review: tuple[str, ...]
     """Paths of the fields whose confidence is below the policy's ``tau_field``."""
     guarantee: Mapping[str, Any] | None
@@ -242,10 +244,10 @@ def best_of(
     Args:
         problem: its text as users write it, or a record.
         candidates: texts, (text, author) pairs, or records; see ``Given``.
-        run: directory of a finished run, or ``demo`` for the one in this package. Cached per process; ``Chooser.load``
-            reads it again.
+        run: directory of a finished run, or ``demo`` for the one in this package. The last four are cached per
+            process; ``Chooser.load`` reads a run again.
         kind: kind of question, as in the run's problems; authors' skills differ by kind. Default: the problem's own.
-        energies: use the scorer, which needs torch.
+        energies: use the scorer and the baselines that are evidence, which need torch.
         check_timeout_s: time limit of one candidate's checks in seconds; see ``Chooser.load``.
 
     Raises:

@@ -66,8 +66,8 @@ class MissingKeyError(ConfigError):
 
 
 class ConstraintError(RaydebmError, ValueError):
-    """A constraint is declared wrongly, or its check returned something that is not a penalty. A ``ValueError``, which
-    pydantic reports with its key."""
+    """A constraint is declared wrongly, or its check returned something that is not a penalty. A ``ValueError``, so
+    that pydantic reports it with the key of the setting."""
 
 
 class TaskDataError(RaydebmError):

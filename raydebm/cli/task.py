@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 app = new_typer(help="Write and check tasks of your own.", no_args_is_help=True)
 
 MAX_SHOWN = 20
-"""Maximum number of faulty rows in the output, and of answers; the rest is counted."""
+"""Maximum number of errors, and of answers, in the output. The others are only counted."""
 
 
 @app.command("list")
@@ -40,7 +40,7 @@ def list_tasks() -> None:
 def new(
     name: Annotated[str, typer.Argument(help="Name of the task: lowercase letters, digits and _.")],
     data: Annotated[
-        Path | None, typer.Option("--data", help="Your data file: write only a task file, with its columns as prompt.")
+        Path | None, typer.Option("--data", help="Your data file. Writes only a task file; its prompt has the columns.")
     ] = None,
     folder: Annotated[Path | None, typer.Option("--folder", help="Folder to write to; default: ./NAME.")] = None,
 ) -> None:
@@ -111,7 +111,7 @@ def validate(
 
 
 def _read_rows(task: "Task", files: Sequence[Path]) -> tuple[list[tuple["Problem", "Gold"]], list[str]]:
-    """Problems of the files, or of the task's own files if there are none, and the errors of invalid rows."""
+    """Problems of the files, and the errors of invalid rows. Default: the data of a task file; none for other tasks."""
     from raydebm.tasks.declared import SPLITS, DeclaredTask
     from raydebm.tasks.sources import file_rows
 
@@ -139,12 +139,12 @@ def _read_rows(task: "Task", files: Sequence[Path]) -> tuple[list[tuple["Problem
 
 
 def _describe_rows(task: "Task", rows: Sequence[tuple["Problem", "Gold"]]) -> Iterator[str]:
-    """Sentences about the data, with warnings to heed before spending money on it."""
+    """Sentences about the data, with warnings about faults to correct before a paid run."""
     from raydebm.tasks.declared import DeclaredTask
 
     distinct = {problem.problem_id for problem, _ in rows}
     repeated = len(rows) - len(distinct)
-    yield f"{len(rows)} row(s), {len(distinct)} problem(s)" + (f", {repeated} of them repeated" if repeated else "")
+    yield f"{len(rows)} row(s), {len(distinct)} problem(s)" + (f", {repeated} row(s) repeated" if repeated else "")
     if not isinstance(task, DeclaredTask):
         return
     without = sum(not gold.value for _, gold in rows)

@@ -17,7 +17,7 @@ class BaselineBase(Section):
 
     @property
     def is_evidence(self) -> bool:
-        """Whether its scores are evidence of the posterior, and not only a selector of reports."""
+        """Whether its scores are evidence for the posterior, and not only a selector in reports."""
         return False
 
 
@@ -36,8 +36,8 @@ class ModelBaseline(BaselineBase):
     """Maximum tokens of a text. Default: the model's context. A reader cuts a longer text as the scorer does; other
     models do not score it, because half a text has no meaningful score."""
     evidence: bool | None = None
-    """Use its scores as evidence of the posterior, not only as a selector in reports. Training candidates are then
-    scored too, and the service loads the model. Default: true for a reader only."""
+    """Use its scores as evidence for the posterior, not only as a selector in reports. The service then loads the
+    model, and training candidates are scored too if the posterior learns from them. Default: true for a reader only."""
 
     @property
     def is_evidence(self) -> bool:

@@ -61,15 +61,15 @@ class OpenAIGenerator(ServedGenerator):
     extra_body: dict[str, Any] = {}
     """Extra fields of every request's body."""
     max_in_flight: int = Field(64, ge=1)
-    """Maximum number of open requests."""
+    """Maximum number of open requests of one process (``generation.num_processes``) or replica of the service."""
     requests_per_minute: float | None = Field(None, gt=0)
-    """Maximum number of requests per minute, spread evenly. Default: no limit."""
+    """Maximum number of requests per minute by one process, spread evenly. Default: no limit."""
     timeout_s: float = Field(120.0, gt=0)
     """Timeout of one attempt. An attempt that times out may be billed anyway, so it is retried at most once, and not at
-    all under a limit in US dollars."""
+    all under a limit in US dollars, unless its prices are 0."""
     max_retries: int = Field(6, ge=0)
-    """Retries after the first attempt, with growing pauses; permanent errors are not retried. Under a limit in US
-    dollars, replies that may be billed are not retried either: broken off, not JSON, or HTTP 502 or 504."""
+    """Retries after the first attempt, with growing pauses; permanent errors are not retried. Where timeouts are not
+    retried, neither are replies that may be billed: broken off, not JSON, or HTTP 502 or 504."""
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ class OpenAIGenerator(ServedGenerator):
 
 
 class TransformersGenerator(LiveGenerator):
-    """A causal LM in this process: on the first visible GPU in bfloat16, else on the CPU."""
+    """A causal LM that runs locally: on the first visible GPU in bfloat16, else on the CPU."""
 
     kind: Literal["transformers"] = "transformers"
     """Kind of generator: a local model."""
@@ -102,7 +102,7 @@ class VllmGenerator(ServedGenerator):
 
     A started server uses the GPUs of that machine (``engine_kwargs: {tensor_parallel_size: 2}`` for several); without a
     GPU, it needs vLLM's CPU build. Started servers run one after the other, after all other generators. A server gets
-    256 requests at once, and 10 minutes for each."""
+    at most 256 requests at once, each with a timeout of 10 minutes."""
 
     kind: Literal["vllm"] = "vllm"
     """Kind of generator: a vLLM server."""
@@ -164,14 +164,14 @@ class GenerationConfig(Section):
     max_tokens: int | None = Field(None, ge=1)
     """Maximum tokens per candidate. Default: the task's."""
     greedy: bool = True
-    """Add one sample at temperature 0 per generator, the greedy baseline."""
+    """Add one sample at temperature 0 per generator, the greedy baseline. Recorded pools are not asked for one."""
     max_usd: float | None = Field(None, gt=0)
     """Stop sending requests when the run has cost this much: candidates, later passes, judges and rewriting together. A
     failed request counts with its billed cost, one that timed out with its maximum cost."""
     num_in_flight: int = Field(256, ge=1)
     """Maximum number of open requests of one process, over all endpoints."""
     num_processes: int = Field(1, ge=1)
-    """Number of processes that generate at once. Endpoints and each local model have processes of their own."""
+    """Maximum number of processes for all endpoints together, and as many again for all local models together."""
     max_failed_frac: float = Field(0.5, gt=0, le=1)
     """Stop the run when a larger share of its requests failed; completed requests are kept."""
     waves: tuple[SampleCount, ...] | None = Field(None, min_length=1)

@@ -28,8 +28,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}")
 def _expand(value: Any, where: str) -> Any:
     """Replace ``${VAR}`` and ``${VAR:-default}`` in every string below ``value``.
 
-    A task's definition is left alone: in its messages ``${value}`` is a dollar sign and a placeholder.
-    """
+    A task's definition is left alone: in its messages ``${value}`` is a dollar sign and a placeholder."""
     if where == "task.definition":
         return value
     if isinstance(value, str):
@@ -162,10 +161,11 @@ def parse_recipe(
         tree: sections by name.
         overrides: see ``apply_overrides``.
         where: name of the recipe in messages.
-        known_tasks: returns the names that ``by_task`` may use. Default: any name.
+        known_tasks: function that returns the names that ``by_task`` may use. Default: any name.
 
     Raises:
-        ConfigError: unknown key, wrong type or value; every problem is listed with its path.
+        ConfigError: a wrong override, a missing environment variable, or an unreadable task file; or unknown keys and
+            wrong values, each listed with its path.
     """
     try:
         return Recipe.model_validate(with_definition(_expand(_settled(tree, [*overrides], known_tasks), "")))

@@ -113,7 +113,7 @@ class Recipe(Section):
 
     @property
     def evidence(self) -> tuple[BaselineConfig, ...]:
-        """The baselines whose scores are evidence of the posterior."""
+        """The baselines whose scores are evidence for the posterior."""
         if self.decision.rule != "posterior":
             return ()
         return tuple(baseline for baseline in self.baselines if baseline.is_evidence)

@@ -17,7 +17,7 @@ class SplitSource(Section):
     split: Literal["train", "test"]
     """Part of the source to read."""
     source: str | None = None
-    """A file, a folder, or a form that the task documents. Default: the task's (a hub data set, or its own puzzle
+    """A file, a folder, or whatever else the task documents. Default: the task's (a hub data set, or its own puzzle
     generator)."""
     limit: int | None = Field(None, ge=1)
     """Maximum number of problems, after ``id_range``. Default: all."""
@@ -39,9 +39,9 @@ class TaskConfig(Section):
     definition: dict[str, Any] | None = None
     """Contents of a task file, embedded in the recipe so that every process on every node has it."""
     data: Literal["paper"] | None = None
-    """``paper``: exactly the paper's problems of the task (docs/paper.md), and no E_constraint for programs, as there;
-    the sources of ``train`` and ``test`` must then be whole copies of the published data, by default the hub's.
-    Default: all problems of the sources."""
+    """``paper``: exactly the paper's problems of the task (docs/paper.md), and no E_constraint for programs, as in
+    the paper; the sources of ``train`` and ``test`` must then be whole copies of the published data, by default the
+    hub's. Default: all problems of the sources."""
     train: SplitSource = SplitSource(split="train")
     """Problems for training and validation."""
     test: SplitSource = SplitSource(split="test")

@@ -18,7 +18,7 @@ candidate without the field has the value "missing". Numbers within the task's t
 ===========  ==========================================================================================
 
 Without a fitted model only ``answers`` counts, with weight 1: the marginal p_v, which needs no labels of fields.
-``calibration.field_fit`` fits the others.
+``calibration.field_fit`` fits the weights of all terms.
 
 Independent of: gold, files, Ray, HTTP.
 """
@@ -109,7 +109,7 @@ def terms_of(other_terms: Floats, author_share: Floats, skills: Floats) -> Float
 def field_evidence(
     pool: Sequence[ScoredCandidate], shares: Mapping[str, float] | None, reference: Reference
 ) -> FieldEvidence | None:
-    """Measure the evidence of a pool. None if no answer has fields, or if they have over ``MAX_FIELDS``.
+    """Measure the evidence of a pool. None without fields, or with more than ``MAX_FIELDS``.
 
     Args:
         pool: candidates of one problem.
@@ -228,7 +228,7 @@ def field_beliefs(
     reference: Reference,
     model: FieldModel = UNFITTED,
 ) -> tuple[FieldBelief, ...]:
-    """Beliefs about every field of the pool's answers. Empty if nothing structured is selected.
+    """Belief about the selected answer's value of each field in the pool. Empty without fields, or with too many.
 
     Args:
         pool: candidates of one problem.

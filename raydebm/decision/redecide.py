@@ -44,7 +44,7 @@ class Redecision:
     candidate, or with another ``fresh_share``."""
     reason: str
     fields: tuple[FieldBelief, ...]
-    """Fields of the selected answer, if it is structured."""
+    """Every field of the pool with the selected answer's value, if that answer is structured."""
 
     @property
     def selected(self) -> str | None:

@@ -37,10 +37,8 @@ def select(pool: Sequence[ScoredCandidate], lambda_: float) -> ScoredCandidate |
 
 
 def signal_of(pool: Sequence[ScoredCandidate], best: ScoredCandidate | None, signal: Signal) -> float | None:
-    """Gating sigma: the mean over all scored candidates (``pool_mean``), or sigma of the selected candidate.
-
-    None if no candidate was scored, or none is selected.
-    """
+    """Gating sigma: the mean over all scored candidates (``pool_mean``), or sigma of the selected candidate. None
+    if no candidate was scored or, except for ``pool_mean``, none is selected."""
     if signal != "pool_mean":
         return None if best is None or best.energies is None else best.energies.sigma
     sigmas = [scored.energies.sigma for scored in pool if scored.energies is not None]
@@ -78,7 +76,8 @@ class PoolDecision:
     penalty: float | None
     reason: str
     beliefs: tuple[Belief, ...] = ()
-    """Posterior of every answer of the pool, the selected one first. Empty without a posterior."""
+    """Posterior of every answer, the selected one first. Empty without a posterior, and under the paper's rule
+    also without a selection."""
 
     @property
     def confidence(self) -> float | None:
@@ -98,10 +97,8 @@ def decide_pool(pool: Sequence[ScoredCandidate], *, passes_left: int, policy: Po
 
 
 def beliefs_about(pool: Sequence[ScoredCandidate], policy: Policy, best: ScoredCandidate | None) -> tuple[Belief, ...]:
-    """Posterior of a pool's answers: that of ``best`` first, the others by probability.
-
-    Empty without a posterior or without a selection.
-    """
+    """Posterior of a pool's answers: that of ``best`` first, the others by probability. Empty without a posterior
+    or without a selection."""
     if policy.posterior is None or best is None:
         return ()
     beliefs = policy.posterior.beliefs(pool)
@@ -132,7 +129,7 @@ def _decide_by_beliefs(
 
 
 def fields_of(pool: Sequence[ScoredCandidate], decided: PoolDecision, policy: Policy) -> tuple[FieldBelief, ...]:
-    """Fields of the selected answer. Empty if the answer has no fields, or nothing is selected."""
+    """Every field of the pool with the selected answer's value (``field_beliefs``). Empty without a selection."""
     return field_beliefs(
         pool,
         decided.best,
@@ -242,14 +239,14 @@ def _unscored(pool: Sequence[ScoredCandidate]) -> str:
 
 
 def _silent(pool: Sequence[ScoredCandidate]) -> str:
-    """Note of the generators without any candidate. Empty if all failed, because the reason then says so."""
+    """Note that names generators without any text. Empty if no generator has one, because the reason then says so."""
     written = {scored.candidate.generator for scored in pool if scored.candidate.text is not None}
     silent = sorted({scored.candidate.generator for scored in pool} - written)
     return f"; nothing came from {', '.join(silent)}" if silent and written else ""
 
 
 def _without_energy(pool: Sequence[ScoredCandidate]) -> str:
-    """Note that some candidates have no energies and therefore count less. Empty if all or no candidates have them."""
+    """Note that some of the texts have no energies. Empty if all or none have them."""
     written = [scored for scored in pool if scored.candidate.text is not None]
     missing = sum(scored.energies is None for scored in written)
     return f"; {missing} of {len(written)} candidates have no energy" if 0 < missing < len(written) else ""

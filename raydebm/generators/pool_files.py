@@ -1,4 +1,4 @@
-"""Reader of recorded pools' files, for some of their models.
+"""Reading of a recorded pool's file, for some or all of its models.
 
 In:   raydebm's candidate Parquet, or JSON lines (plain or gzip); a folder means its ``candidates.parquet``.
 Out:  one candidate per problem, model and sample, with thinking separated from the answer as in a reply.
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 Pool = tuple[Sequence[Candidate], set[str]]
 """The candidates of the requested models, with the file's own problem ids, and the names of all models in the file.
-Problem, model, pass, sample and greediness occur once, in later passes once per chat."""
+Candidates differ in problem, model, pass, sample or greediness, or in later passes in the chat."""
 
 _Sample = tuple[str, int, str]
 """Sort key of a model's samples: run, sample number, and the sample as text if it is not a number."""

@@ -27,8 +27,8 @@ def import_pool(
     """The recorded candidates of the given problems, sorted by problem, model and sample.
 
     Lines of other problems are skipped. A line with a problem and a model but without usable text becomes a candidate
-    with ``error``. Lines without a problem or a model are counted in a warning. If several lines have the same problem,
-    model and sample, the first is used, and if a line has several text fields, the first of ``text_fields``.
+    with ``error``. Lines without a problem or a model are counted in a warning. The first of several lines with
+    the same problem, model and sample is used, and the first of several ``text_fields`` of a line.
 
     Raises:
         TaskDataError: the file is missing, unreadable, or has no usable line.

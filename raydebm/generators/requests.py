@@ -142,7 +142,7 @@ def answered(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostEstimate:
-    """Estimated cost of one generator. Token counts are characters / 4."""
+    """Estimated cost of one generator. Prompt tokens are characters / 4."""
 
     generator: str
     num_requests: int
@@ -195,7 +195,7 @@ def worst_cost(config: GeneratorConfig, request: GenerationRequest) -> float | N
 
 def highest_prices(requests: Iterable[GenerationRequest], generators: Sequence[GeneratorConfig]) -> dict[str, float]:
     """Upper limit of one candidate's cost in US dollars by generator, from its first request. An endpoint without
-    prices counts as free, like for ``generation.max_usd``."""
+    prices counts as free, as for ``generation.max_usd``."""
     known = {config.name: config for config in generators}
     prices: dict[str, float] = {}
     for request in requests:
@@ -250,7 +250,7 @@ class RequestsByProblem:
 
     problems: Collection[Problem]
     make: Callable[[Problem], Sequence[GenerationRequest]]
-    """Function from a problem to its requests, of which each problem must have equally many."""
+    """Function from a problem to its requests. Every problem must have the same number of them."""
 
     def __len__(self) -> int:
         return len(self.problems) * next((len(self.make(problem)) for problem in self.problems), 0)

@@ -114,4 +114,4 @@ def test_a_task_for_a_file_of_ones_own_is_valid_and_names_its_columns(raydebm, t
 
     checked = raydebm("task", "validate", "mine/task.yaml")
     assert checked.returncode == 0, checked.stdout
-    assert "2 row(s), 1 problem(s), 1 of them repeated" in checked.stdout
+    assert "2 row(s), 1 problem(s), 1 row(s) repeated" in checked.stdout

@@ -1,7 +1,7 @@
 """Fit the probability of fields on labelled fields, and certify a threshold for them.
 
-Weights maximise the likelihood of "this value is right", in which every problem counts once, with normal priors around
-the marginal of the answers' posterior (``likelihoods``). Then slope, bias and bias by kind of field are fitted on
+Weights maximise the likelihood of "this value is right", in which every problem counts once, with a normal prior around
+the weights of ``fields.UNFITTED`` (``likelihoods``). Then slope, bias and bias by kind of field are fitted on
 cross-fitted predictions for the selected answers. A problem's own candidates are excluded from its authors' skills.
 
 The loss of a problem at a threshold is the share of wrong fields among those that are not flagged: fields of one
@@ -69,7 +69,7 @@ class FieldFit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """All values of all fields of P problems as rows: R rows, G authors, K kinds of field (0: any other)."""
+    """All values of all fields of P problems as rows: R rows, G authors, K kinds of field, of which 0 is any other."""
 
     pools: list[FieldEvidence | None]
     other_terms: Floats
@@ -79,7 +79,7 @@ class _Rows:
     kind: Ints
     right: Floats
     own_right: Floats
-    """Right fields of each problem by author and kind, shape (P, G, K)."""
+    """Number of right fields of each problem by author and kind, shape (P, G, K)."""
     own_total: Floats
     authors: list[str]
     kinds: list[str]
@@ -93,16 +93,16 @@ class _Rows:
         return _skills(right, total, pooled=self.pooled(used))
 
     def pooled(self, used: Bools) -> float:
-        """Share of right fields over all authors and kinds."""
+        """Smoothed share of right fields over all authors and kinds."""
         return float((self.own_right[used].sum() + 0.5) / (self.own_total[used].sum() + 1.0))
 
     def features(self, used: Bools) -> Floats:
-        """Terms, a constant, and one column per kind, shape (R, 5 + 1 + K - 1)."""
+        """Terms, a constant, and one column per kind but 0, shape (R, 5 + 1 + K - 1)."""
         terms = terms_of(self.other_terms, self.author_share, self.skills(used)[1][self.owner, :, self.kind])
         return np.column_stack([terms, self.by_kind(np.arange(len(self.owner)))])
 
     def by_kind(self, rows: Ints) -> Floats:
-        """A constant and one column per kind of these rows."""
+        """A constant and one column per kind but 0, for these rows."""
         return np.column_stack([np.ones(len(rows)), np.eye(len(self.kinds))[self.kind[rows]][:, 1:]])
 
     def fit(self, features: Floats, center: Floats, rows: Ints) -> Floats:
@@ -115,7 +115,7 @@ class _Rows:
 def fit_fields(
     table: PoolTable, crossfit: CrossFit, posteriors: Sequence[Posterior], selected: Ints
 ) -> FieldFit | None:
-    """Fit the model, or return None if no answer has labelled fields.
+    """Fit the model. None if no field is labelled, or no problem has evidence about fields.
 
     Args:
         table: labelled problems.

@@ -1,6 +1,6 @@
 """Built-in terms of evidence.
 
-Terms of a cluster a, with N candidates in clusters, author g(i) of candidate i, energies mu_i, and
+Terms of a cluster a with n_a of the pool's N candidates in clusters, author g(i) of candidate i, energies mu_i, and
 z_i = (mu_i - center_g) / scale_g, the energy standardised within its author, so that the author has an effect only
 through ``authors`` and ``skill``:
 
@@ -23,7 +23,7 @@ Terms for "none of them":
 ``none``        1
 ``kind``        difficulty of the kind of question: log-odds that no candidate is right on its problems, minus those on
                 all problems; left out where problems have no kinds
-``pool_length`` mean over the pool of the standardised log number of characters: high if all texts are longer than usual
+``pool_length`` mean over the pool of the standardised log number of characters: high if texts are longer than usual
 ``unparsed``    share of the candidates with text that are in no cluster
 ==============  ======================================================================================
 

@@ -25,7 +25,7 @@ from raydebm.errors import ConfigError
 from raydebm.extensions import load_extensions
 
 SCORE, POOL_SCORE = "score:", "pool_score:"
-"""Name prefixes of the terms of baseline scores, about clusters and about "none of them"."""
+"""Name prefixes of the terms of scores, about answers and about "none of them"."""
 
 
 def term_table() -> dict[str, Term]:
@@ -57,20 +57,20 @@ class Evidence:
     """Values of the terms, for every cluster and every pool."""
 
     names: tuple[str, ...]
-    """Terms about answers. Terms of baseline scores are last."""
+    """Terms about answers. Terms of scores are last."""
     context_names: tuple[str, ...]
-    """Terms about "none of them". Terms of baseline scores are last."""
+    """Terms about "none of them". Terms of scores are last."""
     terms: Floats
     """Shape (C, len(names)), the clusters of all pools concatenated. NaN where not measured."""
     context: Floats
     """Shape (P, len(context_names)); NaN where not measured."""
 
     def term(self, name: str) -> Floats:
-        """Values of one term about answers, shape (C,). NaN for a score that no candidate has."""
+        """Values of one term about answers, shape (C,). NaN if it was not measured."""
         return self.terms[:, self.names.index(name)] if name in self.names else np.full(len(self.terms), math.nan)
 
     def context_term(self, name: str) -> Floats:
-        """Values of one term about "none of them", shape (P,)."""
+        """Values of one term about "none of them", shape (P,). NaN if it was not measured."""
         names = self.context_names
         return self.context[:, names.index(name)] if name in names else np.full(len(self.context), math.nan)
 
@@ -88,9 +88,9 @@ def evidence_of(
     Args:
         table: pools.
         reference: statistics of the authors.
-        skills: log-odds of the author of each row in a cluster, shape (R,). Default: the skills of ``reference``.
+        skills: log-odds that each clustered row's author is right, shape (R,). Default: the skills of ``reference``.
         difficulties: difficulty of each pool's kind, shape (P,). Default: the difficulties of ``reference``.
-        names: names of the terms to measure. Default: all. Baseline scores are always measured where candidates have
+        names: names of the terms to measure. Default: all. Terms of scores are always measured if candidates have
             them.
 
     Raises:

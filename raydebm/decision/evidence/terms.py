@@ -76,10 +76,8 @@ class Reference:
         return self.authors.get(name, self.default)
 
     def skill(self, author: str, kind: str) -> float:
-        """Skill of an author in a kind of question, without the level of the kind.
-
-        The skill over all kinds if the kind is unknown or has no labelled candidate of the author.
-        """
+        """Skill of an author in a kind of question, minus the level of the kind. The skill over all kinds if the kind
+        is unknown or has no labelled candidate of the author."""
         known = self.author(author)
         if kind not in self.kinds or kind not in known.kinds:
             return known.skill
@@ -121,7 +119,7 @@ PLAIN = Reference(authors={}, default=Author(skill=0.0, center=0.0, scale=1.0), 
 # ---- terms ----------------------------------------------------------------------------------------------------------
 
 MAX_Z = 5.0
-"""Standardised energies and lengths are clipped to [-5, 5], to limit the effect of an outlier."""
+"""Standardised energies, lengths and scores are clipped to [-5, 5], to limit the effect of an outlier."""
 
 
 def skill_of_rows(table: PoolTable, reference: Reference) -> Floats:
@@ -177,7 +175,7 @@ class TermInputs:
     reference: Reference
     """Statistics of the authors."""
     skills: Floats | None = None
-    """Shape (R,). Log-odds of each row's author. Default: the skills of ``reference``."""
+    """Shape (R,). Log-odds that each row's author is right. Default: the skills of ``reference``."""
     difficulties: Floats | None = None
     """Shape (P,). Difficulty of each pool's kind of question. Default: the difficulties of ``reference``."""
 
@@ -219,7 +217,7 @@ class TermInputs:
 
     @cached_property
     def level(self) -> Floats:
-        """Mean of z, shape (P,). NaN where nothing was scored."""
+        """Mean of z over each pool, shape (P,). NaN where nothing was scored."""
         return mean(self.z, self.table.pool_of_row[self.scored], self.table.num_pools)
 
     @cached_property
@@ -230,7 +228,7 @@ class TermInputs:
 
     @cached_property
     def pool_length(self) -> Floats:
-        """Mean of ``length``, shape (P,)."""
+        """Mean of ``length`` over each pool, shape (P,)."""
         return mean(self.length, self.table.pool_of_row, self.table.num_pools)
 
 
@@ -263,7 +261,7 @@ def add_term(term: Term) -> None:
     """Add a term. The posterior then fits a weight for it, with a normal prior around 0.
 
     Raises:
-        ConfigError: another term with this name exists.
+        ConfigError: another added term has this name. ``measuring.term_table`` refuses a built-in name.
     """
     if ADDED_TERMS.setdefault(term.name, term) is not term:
         raise ConfigError(f"term of evidence {term.name!r} already exists; choose another name")

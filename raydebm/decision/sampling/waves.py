@@ -5,9 +5,9 @@ Out:  the part of the pass to sample, and a ``PassStop`` with the reason for its
 Independent of: the source of samples. A source passes its requests to ``PassWaves.run``; a replay cuts a recorded pass
 with ``cut_pass``. Both apply the same ``PassRule`` to the same candidates, so a replay reproduces the decision.
 
-Order: every generator's first sample, then every generator's second, and so on, as under limits. Each wave
+Order: every generator's first sample, then every generator's second, and so on, as under a budget. Each wave
 therefore mixes generators: the rule assumes exchangeable samples, and repetitions by one generator are weak evidence.
-Free generators are first, by skill. Then follow those with the most right answers per US dollar (skill in the fitted
+Free generators are first, by skill. Then follow the others, by right answers per US dollar (skill in the fitted
 posterior, price of completion tokens). Generators of unknown skill or price are last, in configured order.
 
 A pass ends
@@ -162,7 +162,7 @@ class PassWaves:
             policy: policy with ``waves``.
             pass_index: number of the pass, from 1.
             earlier: candidates of earlier passes.
-            deadline: deadline of the problem. No wave begins after its ``sample_until_s``.
+            deadline: deadline of the problem. After its ``sample_until_s`` no wave but the first begins.
             on_wave: callback after each wave.
         """
         self.cancelled: frozenset[str] = frozenset()

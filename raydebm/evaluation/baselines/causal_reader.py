@@ -1,13 +1,13 @@
 """A causal language model as a reader: likelihood and certainty of an answer's tokens, without training.
 
 In:   pools, and a model.
-Out:  three signals per text over the answer's tokens: ``logprob`` (mean log-probability), ``entropy`` (minus the mean
-      entropy of the next-token distribution) and ``worst`` (mean log-probability of the worst tenth). Higher is better.
+Out:  a score per text, minus the mean entropy of the next-token distribution over the answer's tokens, with the parts
+      ``logprob`` (mean log-probability) and ``worst`` (that of the least likely tenth). Higher is better.
 
 The input is the problem, a newline and the answer. Long inputs are cut like the scorer's texts (``batching.fitted``),
 so the tokens on both sides of a cut are read as if adjacent. The problem's tokens are context and are not
-measured. Answers to one problem share its context: the model runs on it once if this saves a quarter of their tokens
-(``SHARED_FROM``).
+measured. Answers to one problem share its context: the model runs on it once if this saves a quarter of all
+input tokens (``SHARED_FROM``).
 
 Shapes: B texts of a micro-batch, A tokens of an answer, V vocabulary.
 """
@@ -32,10 +32,10 @@ BETWEEN = "\n"
 MICRO_BATCH_TOKENS = 2048
 """Padded tokens of one forward pass. The logits of a large vocabulary take 0.6 MB per token."""
 TOKENS_AT_ONCE = 128
-"""Number of answer tokens whose next-token distributions are in memory at once: 130 MB for a vocabulary of 256,000."""
+"""Number of answer tokens per chunk in ``score_of``: 130 MB per copy of the logits for a vocabulary of 256,000."""
 SHARED_FROM = 0.25
-"""Share of the input tokens of a problem's answers that running the problem once must save. That run is an extra
-forward pass with a single row."""
+"""Minimum share of a problem's input tokens that one shared run of its context must save, because that run is an
+additional forward pass with a single row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 Architecture and training follow the authors' released code: token embeddings times sqrt(D) without positions, pre-norm
 encoder layers, the first token's state through LayerNorm -> Linear -> GELU -> Linear; Bradley-Terry over all pairs of a
 problem, one problem per step, AdamW, cosine with warm-up, the epoch with the highest validation accuracy. With the
-GPT-2 vocabulary it has 53.4 million parameters. One difference: a long input loses the middle of its problem, whereas
-the released code cuts its end, including the answer.
+GPT-2 vocabulary it has 53.4 million parameters. One difference: a long input is cut in the middle of its problem and
+of its answer (``batching.fitted``), whereas the released code cuts its end, which may be the whole answer.
 
-Shapes: N distinct texts of a step, B texts of a micro-batch, T tokens, D hidden size.
+Shapes: B texts of a micro-batch, T tokens, D hidden size.
 """
 
 import math
@@ -55,7 +55,7 @@ class EormSize(Record):
 
 SIZES: Mapping[str, EormSize] = {
     "published": EormSize(),
-    # From the third epoch on it overfits (docs/log/eorm.md).
+    # Four epochs, because it overfits from the third one on (docs/log/eorm.md).
     "small": EormSize(tokenizer="package:minilm", hidden_size=128, max_length=512, learning_rate=3e-4, max_epochs=4),
 }
 

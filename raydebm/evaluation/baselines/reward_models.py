@@ -65,7 +65,7 @@ class LoadedModel:
     def over(
         self, ids: Sequence[tuple[int, ...]], *, read: Callable[[Any, MicroBatch], list[TextScore]]
     ) -> list[TextScore]:
-        """Score inputs, in order. The model is not run on empty or too long ones, which get an error.
+        """Score inputs, in order. Empty and too long ones get an error, and the model is not run on them.
 
         Args:
             ids: Token ids of whole inputs.
@@ -146,7 +146,7 @@ def split_steps(text: str) -> list[str]:
 
 
 class ProcessRewardModel:
-    """Scorer with the minimum of a solution's step probabilities, in [0, 1]."""
+    """Scorer that uses the minimum of a solution's step probabilities, in [0, 1]."""
 
     def __init__(self, config: ModelBaseline) -> None:
         """Load the model.

@@ -57,7 +57,7 @@ class CaseStudies:
     counts: tuple[CaseCount, ...]
     """Non-zero counts by generator, then by difficulty."""
     cases: tuple[Case, ...]
-    """Cases, by decreasing margin."""
+    """Cases, by decreasing margin. Those without a margin are first."""
 
 
 def case_studies(pools: PoolTable, *, lambda_: float) -> CaseStudies:
@@ -127,8 +127,8 @@ def case_tables(studies: CaseStudies) -> list[Table]:
     cases = table_of(
         "Wrong selections from pools with a right answer",
         f"{len(studies.cases)} problems; the selections are "
-        f"{', '.join(f'{count} of {name}' for name, count in by_generator)}. Shown are at most {MAX_SHOWN}, those "
-        "with the largest difference first. Lost by: E (mu) of the best right answer minus that of the selection.",
+        f"{', '.join(f'{count} of {name}' for name, count in by_generator)}. At most {MAX_SHOWN} are shown, "
+        "the largest difference first. Lost by: E (mu) of the best right answer minus that of the selection.",
         studies.cases[:MAX_SHOWN],
         {
             "problem": lambda case: case.problem_id,

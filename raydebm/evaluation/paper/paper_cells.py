@@ -33,7 +33,7 @@ class Cell:
     estimate: Estimate | None
     status: Status
     reason: str = ""
-    """Reason for a missing value, or difference from the paper's."""
+    """Reason for a missing value, or difference between its measurement and the paper's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +68,8 @@ class NoValueError(Exception):
 class Context:
     """Measured results, assigned to the paper's columns.
 
-    Each column shows one study of its task: the first with a repaired scorer if the paper's is repaired, else the
-    first. Other studies have columns of their own.
+    Each column shows the study of its name, else one study of its task and data: the first with a repaired scorer if
+    the paper's is repaired, else the first. Other studies have columns of their own.
     """
 
     studies: Sequence[StudyResults]
@@ -121,7 +121,7 @@ class Context:
         return next(iter(self.studies_of(column, repaired=False)), None) or self.study(column)
 
     def singles_of(self, column: str) -> list[StudyResults]:
-        """All scorers trained and tested on one generator's candidates, in order."""
+        """Studies of one generator's candidates with unrepaired scorers, in order."""
         return [study for study in self.studies_of(column, repaired=False) if len(study.overview.generators) == 1]
 
     def on_several_generators(self, column: str, *, size: int | None = None) -> StudyResults | None:
@@ -143,7 +143,7 @@ class Context:
         raise NoValueError("no scorer with a DeBERTa-v3 backbone was given; its training needs a GPU", NEEDED)
 
     def extra_columns(self) -> tuple[str, ...]:
-        """Names of pools that are in none of the paper's columns."""
+        """Names of the studies that are in none of the paper's columns."""
         shown = {id(self.study(column)) for column in paper().benchmarks}
         return tuple(study.name for study in self.studies if id(study) not in shown)
 
@@ -242,11 +242,11 @@ class PublishedFigure:
     label: str
     title: str
     tasks: tuple[str, ...] = ()
-    """Tasks of its panels. Empty for a diagram."""
+    """Columns of the benchmarks that its panels show. Empty for a diagram."""
     here: str = ""
     """Title of the same figure in a chapter of a report."""
     otherwise: str = ""
-    """Reason why a pool may not have it."""
+    """Reason to give if a pool does not have it."""
     before_repair: bool = False
     """Whether it shows a scorer before its repair."""
 

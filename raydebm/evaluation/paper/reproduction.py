@@ -142,10 +142,10 @@ def reproduction(
     """Fill the paper's tables from the studies.
 
     Args:
-        studies: Studies of pools. The first one of a task is in the paper's column, the others in columns of their own.
+        studies: Studies of pools. One per task is in the paper's column (``Context``), the others in their own columns.
         transfers: Transfer matrices, with sources named as in the paper's table (``MuSR (MB)``) and targets as its
             columns.
-        variants: Scorers that differ in one setting, with the names of the studies.
+        variants: Comparisons of scorers that differ in one setting; each scorer has the name of its study.
         sections: Further findings, such as confounding reports.
         command: Command that reproduces the report. Default: this process's command line.
 

@@ -57,7 +57,7 @@ def tables(evaluation: Evaluation) -> list[Table]:
 
 
 def selector_table(evaluation: Evaluation) -> Table:
-    """One row per selector, the rule to use first. If the task has violation scores, they have the first column."""
+    """One row per selector, the rule to use first. If the task has violation scores, their mean is before pass@1."""
     continuous = evaluation.is_continuous
     if continuous:
         caption = (
@@ -119,7 +119,7 @@ def main_table(evaluation: Evaluation) -> Table:
 
 
 def energy_table(evaluation: Evaluation) -> Table:
-    """Order of a problem's candidates by each energy."""
+    """Quality of the order of a problem's candidates by each energy."""
     return table_of(
         "Energies",
         "How well each energy orders the candidates of a problem, averaged over problems. Pair accuracy and energy "
@@ -192,7 +192,7 @@ def loop_table(evaluation: Evaluation) -> Table:
             facts.append(("mean violation of the answers", number(answered.mean_violation)))
         facts += [
             ("a later pass was asked for, %", loop.regenerated),
-            ("problems whose last pass drew nothing", loop.num_failed_passes),
+            ("problems whose last pass failed entirely", loop.num_failed_passes),
             ("selections taken from a later pass", loop.num_adopted),
             ("turned from incorrect to correct", loop.num_fixed),
             ("turned from correct to incorrect", loop.num_broken),
@@ -270,7 +270,7 @@ def _saved_in_words(saved: SavedSamples) -> str:
 
 
 def texts_table(rows: Sequence[TextsRead]) -> Table:
-    """Truncation of the scorer's inputs, by split. Empty if it was not recorded."""
+    """Truncation of the scorer's inputs, by split. A single row says so if it was not recorded."""
 
     def share(count: int | None, row: TextsRead) -> str:
         return NOT_RECORDED if count is None else f"{100 * count / row.num_candidates:.1f}"
@@ -376,7 +376,7 @@ def reliability_table(title: str, rows: Sequence[Reliability]) -> Table:
     return table_of(
         title,
         "Expected calibration error (ECE) in ten bins of equal mass; the ECE that a perfectly calibrated probability "
-        "would have on as many problems, on average and at most with 95 % chance; Brier score (lower is better); and "
+        "would have on as many problems (mean, and its 95 % upper limit); Brier score (lower is better); and "
         "the Brier score of always stating the mean, which a useful probability beats.",
         rows,
         {
@@ -441,11 +441,11 @@ MAIN_SELECTORS = (
     ALL_PASSES, ANSWERED, "oracle",
 )  # fmt: skip
 MAX_UNREAD = 0.1
-"""Share of candidates scored without their problem above which a report warns."""
+"""A report warns if more than this share of a split's candidates was scored without the problem."""
 
 
 def used_row(evaluation: Evaluation) -> SelectorRow | None:
-    """Row of the rule to use: the chosen profile, else the paper's rule. None without energies."""
+    """Row of the rule to use: the chosen profile, else the paper's rule. None if there is neither."""
     return evaluation.row(CHOSEN) or evaluation.row(PAPER_RULE)
 
 
@@ -497,18 +497,19 @@ def lead(evaluation: Evaluation) -> str:
 
 
 def facts(evaluation: Evaluation) -> tuple[tuple[str, str], ...]:
-    """(name, value) of the shares answered, right among these and refused, the possible guarantees, and the cost."""
+    """(name, value) pairs: the shares answered, right among these and refused, possible guarantees, and the cost."""
     loop, answered = evaluation.loop, evaluation.row(ANSWERED)
     decided: list[tuple[str, str]] = []
     if loop is not None and loop.coverage.value is not None:
         decided.append(("answered", f"{with_interval(loop.coverage)} % of {loop.num_problems} test problems"))
         if answered is not None and answered.mean_violation.value is not None:
-            decided.append(("violation of these answers", f"{number(answered.mean_violation)} in the mean"))
+            decided.append(("mean violation of these answers", number(answered.mean_violation)))
         else:
             decided.append(("right among them", f"{with_interval(loop.answered)} %"))
         refused = f"{100 * (1 - loop.coverage.value):.1f} %"
-        if loop.num_abstained_incorrect + loop.num_abstained_correct:
-            refused += f": {loop.num_abstained_incorrect} wrong selections and {loop.num_abstained_correct} right ones"
+        wrong, right = loop.num_abstained_incorrect, loop.num_abstained_correct
+        if wrong + right:
+            refused += f": {wrong} wrong or missing selections and {right} right ones"
         decided.append(("refused", refused))
     return (*decided, ("can be guaranteed", _guaranteed(evaluation.decision)), ("cost", _cost(evaluation)))
 
@@ -541,7 +542,7 @@ def _cost(evaluation: Evaluation) -> str:
 
 
 def sentences(evaluation: Evaluation) -> tuple[str, ...]:
-    """Warning if there is one, then the test that chose the profile, and its quality if no problem is refused."""
+    """Warning if there is one, then the test that chose the profile, and its quality without refusals."""
     return (*unread_problems(evaluation.texts_read), *_choice(evaluation.decision), *_quality(evaluation))
 
 
@@ -556,7 +557,7 @@ def unread_problems(rows: Sequence[TextsRead]) -> tuple[str, ...]:
     if not much:
         return ()
     return (
-        f"Warning: of {' and '.join(much)} the scorer read nothing of the problem, so that their energies judge an "
+        f"Warning: the scorer read nothing of the problem for {' and '.join(much)}, so their energies judge the "
         "answer alone; raise scorer.max_length, or name a backbone with a longer context, and train again.",
     )
 
@@ -589,7 +590,7 @@ def _quality(evaluation: Evaluation) -> tuple[str, ...]:
     known = [(name, rival) for name, rival in rivals if rival is not None]
     if evaluation.is_continuous:
         others = ", ".join(f"{name} {number(rival.mean_violation).split(' ')[0]}" for name, rival in known)
-        worth = f"violate {number(row.mean_violation)} in the mean"
+        worth = f"have a mean violation of {number(row.mean_violation)}"
     else:
         others = ", ".join(f"{name} {percent(rival.pass_at_1)}" for name, rival in known)
         worth = f"are right on {with_interval(row.pass_at_1)} %"

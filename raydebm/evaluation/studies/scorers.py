@@ -219,7 +219,7 @@ def variant_study(variants: Sequence[ScoredVariant], *, title: str, seed: int) -
     """Measure scorers, the recipe's own one first.
 
     Raises:
-        PoolError: a scorer has no pools.
+        ValueError: a scorer has no pools.
     """
     rows = [_row(variant, seed=seed) for variant in variants]
     comparisons = [

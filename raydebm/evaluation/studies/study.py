@@ -110,10 +110,8 @@ class PoolExample:
 
 
 def example_of(pools: PoolTable, *, lambda_: float) -> PoolExample | None:
-    """First pool with right and wrong candidates, else the first with a selection by E. None without energies.
-
-    The choice is independent of the selection's correctness.
-    """
+    """First pool with right and wrong candidates, else the first with a selection by E. None without energies. The
+    choice is independent of the selection's correctness."""
     picked = pools.select(lambda_)
     is_mixed = pools.any(pools.correct == 1) & pools.any(pools.correct == 0)
     chosen = [pool for mixed in (True, False) for pool in np.flatnonzero((is_mixed == mixed) & (picked >= 0))]
@@ -186,7 +184,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyResults(Subject, JsonResults):
-    """One task, one pool, one scorer: all tables and figures computed from its scored candidates."""
+    """Numbers for all tables and figures about one pool of one task, scored by one scorer."""
 
     KIND: ClassVar[str] = "a study"
 
@@ -199,7 +197,7 @@ class StudyResults(Subject, JsonResults):
     pool_sizes: tuple[PoolSize, ...]
     decomposition: Decomposition | None
     variance: VariancePartition | None
-    """Partition of sigma squared. None if constraints are constant within every problem."""
+    """Partition of sigma squared. None with a single adapter, or if E_constraint is constant within every problem."""
     judges: tuple[Agreement, ...]
     rated: tuple[RatedPicks, ...]
     ridges: tuple[Ridge, ...]

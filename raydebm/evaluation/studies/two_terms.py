@@ -32,7 +32,7 @@ class Decomposition:
     neither: Estimate
     """Share where E's pick is neither mu's nor among those of lowest E_constraint."""
     num_constrained: int
-    """Problems with different E_constraint among parsed candidates."""
+    """Number of problems with different E_constraint among parsed and scored candidates."""
     points: tuple[EnergyPoint, ...]
     """Random sample of the parsed, scored candidates, and every selected one."""
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 def make_scores(context: StageContext) -> Facts:
-    """Score the candidates with the baselines that are evidence of the posterior."""
+    """Score the candidates with the baselines that are evidence for the posterior."""
     return score_baselines(context, context.recipe.evidence)
 
 
@@ -165,7 +165,7 @@ def _learns(recipe: Recipe, run: RunDir, baseline: BaselineConfig) -> bool:
 
 
 def evidence_names(recipe: Recipe) -> frozenset[str]:
-    """Names of the baselines that are evidence of the posterior."""
+    """Names of the baselines that are evidence for the posterior."""
     return frozenset(baseline.name for baseline in recipe.evidence)
 
 

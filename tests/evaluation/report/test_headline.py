@@ -81,7 +81,7 @@ def test_the_decision_says_answered_right_refused_guaranteed_and_cost(evaluation
     assert facts(replace(evaluation, loop=loop, paid_usd=1234.5)) == (
         ("answered", "75.0 [50.0, 100.0] % of 40 test problems"),
         ("right among them", "75.0 [50.0, 100.0] %"),
-        ("refused", "25.0 %: 7 wrong selections and 3 right ones"),
+        ("refused", "25.0 %: 7 wrong or missing selections and 3 right ones"),
         ("can be guaranteed", "nothing, because no posterior was fitted"),
         ("cost", "this run cost $1,234.50"),
     )
@@ -144,11 +144,12 @@ def test_the_quality_of_the_first_pass_stands_beside_its_rivals(evaluation):
 def test_the_quality_of_graded_answers_is_their_violation(make_pool):
     graded = evaluated([make_pool((0, {"members": (0.0, 0.0)}), (0, {"members": (1.0, 1.0)}), violations=[0.125, 0.5])])
 
-    assert sentences(graded)[-1].startswith("After one pass and without refusing, its selections violate 0.125 [")
-    assert sentences(graded)[-1].endswith("] in the mean (random 0.312, majority vote 0.312, oracle 0.125).")
+    opening = "After one pass and without refusing, its selections have a mean violation of 0.125 ["
+    assert sentences(graded)[-1].startswith(opening)
+    assert sentences(graded)[-1].endswith("] (random 0.312, majority vote 0.312, oracle 0.125).")
     answers = replace(graded.row("energy (paper)"), name="all passes, answered only", group="loop")
     shown = dict(facts(replace(graded, loop=loop_of(num_problems=1), rows=(*graded.rows, answers))))
-    assert shown["violation of these answers"].startswith("0.125 [")
+    assert shown["mean violation of these answers"].startswith("0.125 [")
     assert (shown["refused"], "right among them" in shown) == ("25.0 %", False)
 
 
@@ -180,7 +181,7 @@ def test_where_the_scorer_read_no_problem_the_report_opens_with_a_warning(evalua
     opening = sentences(replace(evaluation, texts_read=read))[0]
 
     assert opening.startswith(
-        "Warning: of 11 % of the 100 candidates of test and 84 % of the 100 candidates of train the scorer read nothing"
+        "Warning: the scorer read nothing of the problem for 11 % of the 100 candidates of test and 84 % of the 100"
     )
     page = document(replace(evaluation, texts_read=read)).markdown().splitlines()
     assert opening in page[:8]
