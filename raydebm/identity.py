@@ -1,7 +1,7 @@
 """Content ids and seeds: the same in every process, on every machine and in every order.
 
-Stored or resumed values never use ``hash(str)``, which differs between processes, or shared random state, which depends
-on order.
+Values that are stored or resumed do not depend on ``hash(str)``, which differs between processes, or on a shared random
+state, which depends on the order of calls.
 """
 
 import hashlib

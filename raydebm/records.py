@@ -392,7 +392,7 @@ class PassRecord:
     selected: str | None
     """Id of the selected candidate of all passes so far; None if no candidate can be selected."""
     sigma: float | None
-    """The triage signal that is compared with the thresholds."""
+    """The policy's ``signal``, which the paper's rule compares with its thresholds."""
     penalty: float | None
     decision: Decision
     feedback: str | None = None

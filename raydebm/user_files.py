@@ -82,7 +82,7 @@ def text_lines(path: str | Path, *, what: str = "file") -> list[str]:
         raise TaskDataError(f"{what} {str(path)!r} does not exist") from error
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise TaskDataError(f"{what} {str(path)!r} cannot be read as text: {error}") from error
-    # Not splitlines(): texts may contain U+2028 and the like, which JSON does not escape.
+    # Not splitlines(): texts may contain U+2028 and the like, which JSON need not escape.
     return text.split("\n")
 
 

@@ -35,9 +35,9 @@ class PolicySettings(Section):
     """After the last pass, or after any pass with ``signal: equation``, abstain above this sigma. Must be above
     ``theta_sigma``; calibration may replace it."""
     signal: Signal = "selected"
-    """Signal that is compared with the thresholds. ``selected``: sigma of the selected candidate; ``pool_mean``: mean
-    sigma of the pool (Algorithm 1); both regenerate before they abstain. ``equation``: sigma of the selected candidate,
-    abstaining at once above ``theta_abstain`` if no constraint is violated (Eq. 3)."""
+    """Signal for ``theta_sigma`` and ``theta_abstain``. ``selected``: sigma of the selected candidate; ``pool_mean``:
+    mean sigma of the pool (Algorithm 1); both regenerate before they abstain. ``equation``: sigma of the selected
+    candidate, abstaining at once above ``theta_abstain`` if no constraint is violated (Eq. 3)."""
     max_passes: Annotated[int, Field(ge=1, le=MAX_PASSES)] = 2
     """Maximum number of passes; 1 never regenerates."""
     num_regenerate: SampleCount = 8

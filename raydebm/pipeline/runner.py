@@ -46,8 +46,8 @@ class Pipeline(StageContext):
         """Bring the run to a stage: make what is missing or stale up to it.
 
         Raises:
-            ConfigError: an imported stage does not match the recipe and cannot be made here, or another process is
-                writing the run directory.
+            ConfigError: an imported stage does not match the recipe and cannot be made here, a certified guarantee
+                would be lost, or another process is writing the run directory.
         """
         self._make(stage_named(stage).chain)
 
@@ -174,8 +174,8 @@ MAKERS: dict[StageName, Callable[[StageContext], Facts]] = {
 
 
 SHARED = ("problems", "candidates", "labels")
-"""Stages copied into nested runs (seeds, folds, variants), so that nothing is generated, paid for or labelled twice:
-paid answers (later passes, judges) are in journals of the parent run."""
+"""Stages copied into nested runs (seeds, folds, variants), so that nothing is generated or labelled twice. Other paid
+answers (later passes, judges) are in journals of the parent run, so that nothing is paid for twice."""
 
 
 def child_run(shared: Pipeline, name: str, recipe: Recipe) -> Pipeline:

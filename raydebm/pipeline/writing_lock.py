@@ -65,7 +65,7 @@ def _leave(path: Path) -> None:
 
 
 def _locked(path: Path, option: str) -> int | None:
-    """A descriptor that holds the lock; None if ``locked`` returns None. The run directory may be read-only."""
+    """A descriptor that holds the lock; None if the run directory is read-only or its file system has no locks."""
     with writing(path.parent, option=option):
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -95,7 +95,7 @@ def locked(path: Path, *, wait: bool) -> int | None:
 
     Args:
         path: the lock file, in an existing folder.
-        wait: wait for another holder.
+        wait: permission to wait for another holder.
 
     Returns:
         None if the file system has no locks or is not writable.

@@ -28,7 +28,7 @@ class EpochMetrics(Record):
 
 
 class ReadingRecord(Record):
-    """The backbone, the training data and the reading of texts, recorded by every part of an ensemble."""
+    """Backbone, training data and handling of texts, as every part of an ensemble records them."""
 
     backbone: str
     """Name of the backbone, as in the recipe."""

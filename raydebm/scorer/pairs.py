@@ -92,7 +92,7 @@ def split_problems(prompts: Mapping[str, str], *, validation_frac: float, seed: 
     """Split problems into (train, validation): ``round(validation_frac * n)`` for validation, at least one in each.
 
     Both lists keep the order of ``prompts``. Problems whose texts differ only in case and whitespace are kept together,
-    so validation may get a few more.
+    so validation may get more or fewer.
 
     Args:
         prompts: text of each problem, by problem id.

@@ -67,7 +67,7 @@ Data = Annotated[dict[str, Any], AfterValidator(writable)]
 
 
 class Body(BaseModel):
-    """Base of our own request bodies: unknown fields are refused."""
+    """Base of raydebm's own request bodies: unknown fields are refused."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid", populate_by_name=True)
 
@@ -89,7 +89,7 @@ _MOST = {
 
 
 def _with_policy_settings(body: "type[Overrides]") -> "type[Overrides]":
-    """Add the settings of ``Policy`` as optional fields with their documentation. Default: None, not given."""
+    """Add the settings of ``Policy`` as optional fields with their documentation. Omitted ones are None."""
     names = [name for name in PolicySettings.model_fields if name != "waves"] + ["profile", "lambda_", *LIMITS]
     fields: dict[str, Any] = {}
     docs = field_docs(Policy)
@@ -132,8 +132,8 @@ class ChatOverrides(Overrides):
     """Response to an abstention. refuse: a refusal in OpenAI's format; text: its words as content, for clients that do
     not show refusals; best: the selected text anyway; error: HTTP 422."""
     kind: Annotated[Text, Field(max_length=200)] = ""
-    """Kind of question, as in the run's problems; authors' skills differ by kind. Default: what the task reads from the
-    text."""
+    """Kind of question, as in the run's problems; authors' skills differ by kind. Default: the kind that the task
+    reads from the text."""
 
 
 # ---- arguments of the application -----------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class LimitArgs(BaseModel):
     RAYDEBM_API_KEYS, else none are required."""
     max_running: int = Field(96, ge=1)
     """Maximum number of requests processed at once. A quarter as many can wait; further ones are answered with 503.
-    Both together stay below the ingress deployment's ``max_ongoing_requests``, so that health checks get through."""
+    Both together must be below the ingress deployment's ``max_ongoing_requests``, so that health checks get through."""
     request: Ceilings = Field(default_factory=Ceilings)
     """Maximum spending of one request, in place of the policy's ``max_usd`` and ``budget``."""
     per_day: Ceilings = Field(default_factory=Ceilings)
@@ -287,7 +287,7 @@ class Bundle:
 
     @property
     def ledger_file(self) -> str | None:
-        """Path of the SQLite file of daily spending, or None without a folder."""
+        """Path of the SQLite file of daily spending. None by default for a run at a URL or in the package."""
         if self.args.limits.ledger_file is not None:
             return self.args.limits.ledger_file
         is_writable = not is_url(self.run_dir) and not is_packaged(self.run_dir)
@@ -339,8 +339,8 @@ class Bundle:
         return task_of(self.recipe.task)
 
     def served(self, policy: Policy, *, operators: Policy | None = None) -> Policy:
-        """The policy within the operator's ceilings, with a deadline that the service can keep. Raises ServiceError 400
-        for more candidates of a pass than allowed."""
+        """The policy within the operator's ceilings and ``max_deadline_s``. Raises ServiceError 400 if a later pass has
+        more candidates than the operator's policy allows."""
         return _served(policy, operators or policy, self.args.limits.request, self.args.max_deadline_s)
 
     def generator_configs(self) -> tuple[GeneratorConfig, ...]:
@@ -440,7 +440,7 @@ def _check_ceilings(limits: LimitArgs, recipe: Recipe, generators: Sequence[str]
     is_counted = {limits.per_day, limits.key_per_day} != {Ceilings()}
     if is_counted and limits.ledger_file is None and (not run.is_local or is_packaged(run.root)):
         raise ConfigError(
-            "limits.per_day needs a file on a disk that all ingress replicas share and can write, and the run at "
+            "limits per day need a file on a disk that all ingress replicas share and can write, and the run at "
             f"{run.root} is not on one; set limits.ledger_file"
         )
 

@@ -43,7 +43,7 @@ class Amount:
 
     @classmethod
     def of(cls, usd: float, candidates: int = 1) -> "Amount":
-        """An amount, rounded up; more than ``MAX_USD`` counts as infinite."""
+        """An amount, rounded up. More than ``MAX_USD``, even an infinite amount, counts as ``MAX_USD``."""
         return cls(math.ceil(min(usd, MAX_USD) * NANO), candidates)
 
     @property
@@ -171,8 +171,8 @@ def _add(db: sqlite3.Connection, day: str, accounts: Iterable[str], amount: Amou
 
 
 def within_ceilings(asked: Policy, *, operators: Policy, ceilings: Ceilings) -> Policy:
-    """A request's policy, limited to the operator's ceilings. Raises ServiceError 400 for more candidates of a later
-    pass than the operator's policy has."""
+    """A request's policy, limited to the operator's ceilings. Raises ServiceError 400 if a later pass has more
+    candidates than the operator's policy allows."""
     check_count("num_regenerate", asked.num_regenerate, operators.num_regenerate)
     return asked.replaced(
         max_passes=min(asked.max_passes, operators.max_passes),
@@ -194,11 +194,11 @@ def _lower(asked: N | None, most: N | None) -> N | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Affordable:
-    """The affordable part of a pass, in order, and what was left out."""
+    """The affordable part of a pass, in order, and the requests left out for money or a daily ceiling."""
 
     requests: list[GenerationRequest]
     over_budget: list[GenerationRequest]
-    """Requests left out because each may cost more than the remaining money."""
+    """Requests left out because each may take more than is left of a limit on money or of a daily ceiling."""
 
 
 def affordable(
@@ -210,8 +210,8 @@ def affordable(
 ) -> Affordable:
     """Take every generator's first sample, then every generator's second, and so on, up to the limits.
 
-    Those beyond ``most``, the remaining budget of candidates, are dropped silently. Each reserves its worst cost of the
-    remaining US dollars; one that costs too much is skipped, and a later, cheaper one may still fit.
+    Those beyond ``most``, the remaining budget of candidates, are dropped silently. Each reserves its worst cost from
+    ``left_usd``; one that costs too much is skipped, and a later, cheaper one may still fit.
     """
     granted, over = list[int](), list[int]()
     for place in limit_order(requests)[: None if most is None else max(0, most)]:
@@ -239,7 +239,7 @@ def spent(requests: Iterable[GenerationRequest], candidates: Iterable[Candidate]
     for request in requests:
         candidate = stated.get(request.candidate_id)
         cost = None if candidate is None else candidate.cost_usd
-        # Such a request never left this process. One that did states its possible cost.
+        # A request that failed after it was sent states its possible cost.
         unsent = candidate is not None and candidate.failure in (FailureKind.NOT_SENT, FailureKind.BUDGET)
         if cost is not None or not unsent:
             total += Amount.of(worst(request) if cost is None else cost)
@@ -247,7 +247,7 @@ def spent(requests: Iterable[GenerationRequest], candidates: Iterable[Candidate]
 
 
 def no_prices(configs: Iterable[GeneratorConfig]) -> str | None:
-    """Error for a limit on money if one of the generators has no prices, so that its costs are unbounded; else None."""
+    """Message for a limit on money if a generator without prices makes the costs unbounded; else None."""
     names = [
         config.name
         for config in configs

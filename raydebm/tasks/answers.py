@@ -125,7 +125,7 @@ _PHRASE, _CHOICE_PHRASE = (
     for subject in ("answer", "answer|(?:correct|right|best) (?:option|choice)")
 )
 LATEX_TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\b")
-"""Command before words in a formula."""
+"""LaTeX command that encloses words in a formula."""
 _BOX = re.compile(
     r"\\(?:boxed|fbox)(?![A-Za-z])\s{0,3}(?:\{|(?=[-+(\[.]{0,2}[\w\\])(?![A-Za-z]{2})"
     # Without braces: a formula up to its end or the end of the line, if it contains no words; else a number.
@@ -217,7 +217,7 @@ class HashMark(NamedTuple):
 
     text: str
     ends_text: bool
-    """True if the mark is in the last line, where it cannot be a heading."""
+    """True if the mark is in the last line, where words are an answer rather than a heading."""
 
 
 def hash_marks(text: str) -> list[HashMark]:
@@ -259,7 +259,7 @@ def json_answer(text: str) -> str | None:
 
 
 def json_answers(text: str) -> list[str]:
-    """Values of all ``"answer"`` fields as text, even if the JSON around them is not valid; null is "null"."""
+    """Texts of all ``"answer"`` fields, also in invalid JSON; null is "null", a list "[", and an object "{"."""
     return [_json_text(match) for match in _JSON_ANSWER.finditer(text)]
 
 

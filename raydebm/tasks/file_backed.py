@@ -83,8 +83,8 @@ class ReferenceTask(FileTask):
 def question_of(task: str, text: str, *, difficulty: str = "", kind: str = "", **data: Any) -> Problem:
     """Problem of a question. Its id depends only on the task and the text without surrounding whitespace.
 
-    Reports group results by difficulty. ``data`` is stored in the problem without None and empty values; ``source_id``
-    in it is the question's name in the source, by which recorded pools are joined.
+    Reports group results by difficulty. ``data`` is stored in the problem without falsy values; ``source_id`` in it is
+    the question's name in the source, by which recorded pools are joined.
     """
     prompt = text.strip()
     return Problem(

@@ -1,4 +1,4 @@
-"""Scores of one baseline (a reward model, a judge, EORM ...), in a task on a node that fits its model."""
+"""Scores of one baseline (a reward model, a judge, EORM ...), in a Ray task, with a GPU if workers have any."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ def score_baseline(
     """Score candidates with a baseline of the recipe; writes ``<run>/<folder>/<name>.parquet``.
 
     Args:
-        payer: the run with the judges' journals and the spending limit.
+        payer: the run that stores the judges' journals, and whose costs count towards the spending limit.
     """
     share = share_of(recipe.ray, cluster_nodes())
     work = _score_baseline.options(num_cpus=share.cpus, num_gpus=1 if share.gpus else 0)

@@ -107,7 +107,7 @@ def _confounding(
 
 
 def _as_trained(pools: PoolTable, recipe: Recipe) -> PoolTable:
-    """The pools with the scorer's texts and training labels."""
+    """The pools with the texts that the scorer reads, and training labels."""
     return pools.as_scored(recipe.scorer.reasoning).with_trained_labels()
 
 

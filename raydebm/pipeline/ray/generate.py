@@ -1,9 +1,9 @@
 """Candidates of a run: answers to all requests, at once or in waves, in one table in the order of the requests.
 
-An answer comes from the journal, a recorded pool, or Ray Data (``candidate_blocks``), which stores it in the journal;
-the table is written from there. Requests are processed in windows, so that only a part of them and of their answers is
-in memory. In waves, the answers so far decide which problems need more (``decision.stopping.wave_schedule``); all
-problems have the same wave at the same time, and the schedule stores the requests.
+An answer comes from the journal, a recorded pool, or Ray Data (``candidate_blocks``), which stores it in the journal.
+Requests are processed in windows, so that only a part of them and of their answers is in memory. In waves, the answers
+so far decide which problems need more (``decision.stopping.wave_schedule``); all problems have the same wave at the
+same time, and all requests are in memory.
 """
 
 import contextlib
@@ -61,7 +61,7 @@ def generate(
     Args:
         requests: requests without repetitions.
         problems: problems for joining recorded pools by the source's own ids.
-        account: the journal, and the run with the limit. Default: ``<run>/<stage>/journal/``.
+        account: the journal, and the run whose costs count towards the limit. Default: ``<run>/<stage>/journal/``.
 
     Raises:
         MissingKeyError: an endpoint's key is not in the environment; nothing was sent.
@@ -85,8 +85,8 @@ def generate_in_waves(
 ) -> GenerationSummary:
     """``generate`` for the first pass in waves of ``generation.waves``; settled problems get no further wave.
 
-    Answers in the journal are reused and decide as before, so a resumed run sends the same requests and writes the same
-    table. Failed requests are sent again, and may then settle a problem earlier.
+    Answers in the journal are reused and decide as before, so a resumed run without failed requests writes the same
+    table. Failed requests are sent again, and their answers may settle a problem earlier.
 
     Args:
         requests: every request that may be sent.
@@ -94,7 +94,7 @@ def generate_in_waves(
 
     Raises:
         ConfigError: the recipe has no ``generation.waves``.
-        PoolError: a request names an unknown problem, or see ``generate``.
+        PoolError: a request names an unknown problem; see also ``generate``.
         MissingKeyError, UnknownNameError, ResourceError: see ``generate``.
     """
     planned = list(requests)
@@ -239,8 +239,8 @@ class _Answering:
             self._work.on_progress(self._num_done, self._total)
 
     def _reached(self, group: tuple[GeneratorConfig, ...]) -> Setup:
-        """Arguments of the actors. Servers start with the first request that needs them, and run until another group is
-        next."""
+        """Arguments of the actors. Starts the group's servers unless they still run, and stops those of another
+        group."""
         if self._setup is None or self._turn != group:
             self._servers.close()
             host = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]  # actors on other nodes must reach it

@@ -58,7 +58,7 @@ def places(share: WorkerShare, nodes: Sequence[Mapping[str, float]]) -> int:
     """Number of workers that fit on the nodes at once; a worker needs one node, and at most one GPU.
 
     Raises:
-        ResourceError: no worker fits; the message has the request and the largest node.
+        ResourceError: no worker fits; the message has the request, and the most CPUs and GPUs of any node.
     """
     num_workers = sum(_on_node(share, node) for node in nodes)
     if num_workers == 0:
@@ -76,14 +76,14 @@ def workers_for(num_rows: int, *, per_worker: int, share: WorkerShare, config: R
     """Number of workers for a number of rows: all that fit, or ``ray.max_workers``, but no idle ones. Ray must be
     initialised.
 
-    Actors hold their GPU to the end, so ``ray.max_workers`` only counts for workers without one.
+    ``ray.max_workers`` only counts on an existing cluster, for workers without a GPU: actors hold their GPU to the end.
 
     Args:
         num_rows: number of rows, at least 1.
         per_worker: smallest number of rows that is worth a worker.
 
     Raises:
-        ResourceError: no worker fits (see ``places``), and ``ray.max_workers`` does not ask for one.
+        ResourceError: no worker fits (see ``places``), and ``ray.max_workers`` does not apply.
     """
     own = is_own_cluster()
     asked_for = tasks_asked_for(config, is_own_cluster=own) if share.gpus == 0 else None
@@ -94,8 +94,8 @@ def workers_for(num_rows: int, *, per_worker: int, share: WorkerShare, config: R
 def at_once(share: WorkerShare, nodes: Sequence[Mapping[str, float]], *, is_own_cluster: bool) -> int:
     """Number of workers that compute at once.
 
-    A cluster that raydebm started has more logical CPUs than cores, and a worker without a GPU fills as many cores as
-    it has threads.
+    A cluster that raydebm started may have more logical CPUs than cores, and a worker without a GPU fills as many
+    cores as it has threads.
 
     Raises:
         ResourceError: no worker fits (see ``places``).
@@ -107,7 +107,7 @@ def at_once(share: WorkerShare, nodes: Sequence[Mapping[str, float]], *, is_own_
 
 
 def tasks_asked_for(config: RayConfig, *, is_own_cluster: bool) -> int | None:
-    """``ray.max_workers`` on a given cluster, which may grow; None on one that raydebm started, or if not set.
+    """``ray.max_workers`` on an existing cluster, which may grow; None on one that raydebm started, or if not set.
 
     Ray's autoscaler starts a node for waiting tasks that no node can hold.
     """
@@ -117,8 +117,9 @@ def tasks_asked_for(config: RayConfig, *, is_own_cluster: bool) -> int | None:
 def graph_gib(share: WorkerShare, nodes: Sequence[Mapping[str, float]], *, num_workers: int) -> float | None:
     """Memory for the activations of one CPU worker's training step, in GiB; None on GPUs (see ``gpu_share``).
 
-    A quarter of the smallest node's memory, divided by its number of workers. On 24 GiB, five workers with 2 GiB of
-    activations each took 4 GiB each in total, and Ray killed them one after the other.
+    A quarter of a node's memory divided by its number of workers, on the node with the least; at most
+    ``MAX_GRAPH_GIB``. On 24 GiB, five workers with 2 GiB of activations each took 4 GiB each in total, and Ray killed
+    them one after the other.
     """
     memory = [(node["memory"], _on_node(share, node)) for node in nodes if "memory" in node and _on_node(share, node)]
     if share.gpus > 0 or not memory:

@@ -25,7 +25,7 @@ def make_pairs(context: StageContext) -> Facts:
 
 
 def candidates_as_scored(context: StageContext) -> Iterator[Candidate]:
-    """The candidates of the first pass, with the scorer's texts."""
+    """The candidates of the first pass, with the texts that the scorer reads."""
     return (candidate.as_scored(context.recipe.scorer.reasoning) for candidate in context.run.stored_candidates())
 
 
@@ -44,8 +44,8 @@ def _pairs(context: StageContext, problem_ids: Collection[str], maker: PairMaker
 
 
 def complete_pools(labelled: Iterable[tuple[Candidate, Label]], counts: Counter[str]) -> Iterator[LabelledPool]:
-    """Pools in order of appearance, each as soon as it is complete. Only incomplete pools are in memory: a single one
-    if the candidates are grouped by problem.
+    """Pools in order of appearance, each once it and all earlier ones are complete. Only the others are in memory:
+    a single one if the candidates are grouped by problem.
 
     Args:
         labelled: each candidate with its label.

@@ -1,7 +1,7 @@
 """The paper's tables and figures over several runs, with variants, repairs and transfer between them.
 
-In:   pipelines of finished runs (missing stages are run first).
-Out:  one report, as JSON, Markdown and HTML, and the tables scored for it.
+In:   pipelines of runs; missing stages are made first.
+Out:  one report, as JSON, Markdown and HTML, and the energies by other runs' adapters.
 """
 
 import json
@@ -49,9 +49,9 @@ def reproduce(
 
     Args:
         run: destination of the report.
-        with_transfer: also score every run's test candidates with every other run's adapters. Always done between a run
-            and its variants on fewer generators.
-        transfer_problems: test problems per run for foreign adapters. Default: all.
+        with_transfer: also score the test candidates of the runs on all generators with each other's adapters. Always
+            done between a run and its variants on fewer generators.
+        transfer_problems: number of test problems per run for ``with_transfer``. Default: all.
         with_confounding: make the full confounding report of every scorer (``raydebm confounding``), with style
             ablation and style swap, which score texts again. Default: screen and case studies only, without scoring.
 
@@ -65,7 +65,7 @@ def reproduce(
     for pipeline in all_pipelines:
         evaluation = pipeline.evaluate()
         pools, validation = (evaluated_pools(pipeline, split) for split in (TEST, VALIDATION))
-        if len(pools.authors) > 1:  # one generator has no other to be confused with
+        if len(pools.authors) > 1:  # with a single generator, nothing can be confounded
             whole = confounding(pipeline)[0] if with_confounding else None
             screens[pipeline.run.root] = whole or screen_of(pipeline, pools, validation)
         studies.append(_study_of(pipeline, evaluation, pools, screens.get(pipeline.run.root)))
@@ -116,7 +116,7 @@ def scored_variant(pipeline: Pipeline) -> ScoredVariant:
 
 
 def trained_weights(run: RunDir, members: Sequence[str]) -> tuple[int, int]:
-    """(distinct adapters, trained parameters) of a scorer's members, by the contents of their files."""
+    """(number of distinct adapters, number of trained parameters) of a scorer; adapters with equal files count once."""
     files = ("adapter_model.safetensors", "head.safetensors")
     adapters, heads = ({run.read_bytes("scorer", name, file) for name in members} for file in files)
     return len(adapters), sum(math.prod(shape) for part in (*adapters, *heads) for shape in _shapes(part))
@@ -130,7 +130,7 @@ def _shapes(content: bytes) -> list[list[int]]:
 
 
 def with_repairs(pipelines: Sequence[Pipeline]) -> list[Pipeline]:
-    """Add after each run its repair, if it has one that is not given."""
+    """Insert each run's repair after it, if there is one and it is not among the given runs."""
     given = {pipeline.run.root for pipeline in pipelines}
     runs = []
     for pipeline in pipelines:

@@ -36,7 +36,7 @@ class Family:
 def make_variants(pipeline: Pipeline) -> Family:
     """Evaluate a run, copy its stages to its variants, and make the variants' repairs.
 
-    Variants without a repair still have to be trained.
+    A run without variants is not evaluated. Variants without a repair still have to be trained.
 
     Raises:
         PoolError: the generators of a variant answered none of the problems.

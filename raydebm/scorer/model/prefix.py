@@ -4,8 +4,8 @@ In:   token ids; a decoder.
 Out:  ``Reading``: prefixes, and the rest of each text; the inputs of a head.
 Independent of: adapters, energies, problems.
 
-A state of a causal model depends on no later token, so the keys and values of a prefix are the same for all texts that
-begin with it.
+The states of a causal model do not depend on later tokens, so the keys and values of a prefix are the same for all
+texts that begin with it.
 
 Shapes: P prefixes, B texts of a micro-batch, T tokens after the prefix, D hidden size.
 """
@@ -26,10 +26,10 @@ from raydebm.scorer.model.head import pooled
 MIN_PREFIX = 32
 """Tokens of the shortest prefix that is read once."""
 MIN_SAVED = {"cpu": MIN_PREFIX, "cuda": MIN_TOKENS["cuda"]}
-"""Tokens that a call must save, by type of device: on a GPU, saving fewer would not pay for the additional pass."""
+"""Tokens that prefixes must save in a list of texts, by type of device: on a GPU, saving fewer costs more time."""
 KEYS_PER_TOKEN = 4
-"""Maximum number of tokens whose keys a micro-batch copies, per token of a forward pass. A layer's keys and values,
-repeated for each head, take at most a quarter of the memory of its feed-forward for as many tokens."""
+"""Maximum number of tokens whose keys and values a micro-batch copies, per token of a forward pass. Those of four
+tokens, repeated for each head, take at most the memory of one token in the layer's feed-forward."""
 FAMILIES = frozenset({"gemma", "gpt_neox", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3"})
 """Types of decoders whose energies with and without shared prefixes the tests compare."""
 
@@ -66,8 +66,8 @@ def readings(
     """Plan the reading of a list of texts. Each text occurs once.
 
     Args:
-        max_tokens: padded tokens of one forward pass. Prefixes reduce the budget of the passes after them, to half at
-            most.
+        max_tokens: maximum of padded tokens per forward pass. Passes after prefixes have fewer by the prefixes' tokens,
+            but at least half.
         device: type of the device that will read them.
         shares: whether to read common prefixes once.
     """

@@ -1,4 +1,4 @@
-"""Training of one adapter with its head: Bradley-Terry on pairs, early stop, resumable after each epoch.
+"""Training of one adapter with its head: Bradley-Terry on pairs, early stopping, resumable after each epoch.
 
 In:   the frozen backbone; groups of texts with pairs, for training and validation; settings.
 Out:  an adapter folder (see ``checkpoint``), and one report per epoch with a folder to resume from.
@@ -59,7 +59,7 @@ class EpochReport:
     adapter: str
     metrics: EpochMetrics
     is_best: bool
-    """Whether the validation loss is the lowest so far."""
+    """Whether the validation loss is the lowest so far; always true without validation pairs."""
     is_last: bool
     """Whether training ends with this epoch, early or not."""
     checkpoint: Path
@@ -106,7 +106,7 @@ def train_adapter(
 
     Raises:
         PoolError: there is nothing to train on.
-        TrainingError: the loss became NaN or infinite, or a GPU ran out of memory. The message names adapter and epoch.
+        TrainingError: loss or gradient became NaN or infinite, or a GPU ran out of memory; names adapter and epoch.
         CheckpointError: ``resume_from`` is corrupt or was made with other data or settings.
         OSError: ``out_dir`` cannot be written.
     """

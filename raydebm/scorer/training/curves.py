@@ -20,10 +20,10 @@ REPORTED = ("best_epoch", "train_loss", "validation_loss", "validation_accuracy"
 
 
 class Curves:
-    """An event file per adapter: ``<run directory>/tensorboard/<recipe>/<adapter>``. No method raises.
+    """An event file per adapter: ``<run directory>/tensorboard/<recipe>/<adapter>``. Errors of writing are logged only.
 
-    Every training replaces the files; a resumed one reports its epochs again, from the first. If the run directory is a
-    URL, files are written locally and copied there.
+    Training an adapter replaces its file; if it is resumed, its epochs are reported again, from the first. If the run
+    directory is a URL, files are written locally and copied there.
     """
 
     def __init__(self, jobs: Sequence[TrainingJob]) -> None:

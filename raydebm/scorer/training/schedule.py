@@ -102,7 +102,7 @@ class AdapterData:
     train: Sequence[TrainingGroup]
     """Training groups of the adapter's bag."""
     validation: Sequence[TrainingGroup]
-    """Validation problems, the same for all adapters. If empty, the last epoch is stored and there is no early stop."""
+    """Validation problems, the same for all adapters. If empty, the last epoch is stored, without early stopping."""
     fingerprint: str | None = None
     """Content id of the data of all adapters of the ensemble. Default: the content id of the validation problems."""
 

@@ -26,8 +26,8 @@ def create_app(
     intake: Intake | None = None,
     ledger: Ledger | None = None,
 ) -> FastAPI:
-    """The ASGI application over one service. ``intake`` is shared with the previous application. Default of
-    ``ledger``: one on the bundle's file."""
+    """The ASGI application of a service. ``intake`` is passed on by the previous application when it is reloaded.
+    Default of ``ledger``: a ledger in the bundle's ``ledger_file``, if it has one."""
     app = FastAPI(
         title="raydebm",
         version=__version__,
@@ -36,7 +36,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         responses=ERRORS,
-        # Another site's page can make a browser send a body without the type of JSON, but not one with it.
+        # A page of another site can make a browser send a body, but not with JSON's content type.
         strict_content_type=True,
         # FastAPI's own instrumentation would send query strings and exception messages (see ``Guard``).
         telemetry={"tracing": False, "metrics": False, "logs": False},

@@ -85,7 +85,7 @@ class StreamOptions(BaseModel):
 
 
 class ResponseFormat(BaseModel):
-    """Format of the content: the task's answer in this form."""
+    """Requested format of the content, in which the task's answer is written."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
@@ -102,7 +102,7 @@ class ResponseFormat(BaseModel):
 
 
 class OpenAIBody(BaseModel):
-    """Fields of a chat and of a response. Unsupported fields that would change the answer are refused by the route."""
+    """Fields of chat and response requests. The routes refuse unsupported fields that would change the answer."""
 
     model_config = ConfigDict(use_attribute_docstrings=True, extra="allow")
 
@@ -276,18 +276,18 @@ class CandidateBody(BaseModel):
     answer: str | None
     """The parsed answer in canonical text."""
     energy: float | None
-    """E = mu + lambda * E_constraint; null when it did not parse or could not be scored (E = infinity)."""
+    """E = mu + lambda * E_constraint; null if the text did not parse or could not be scored (E = infinity)."""
     mu: float | None
     sigma: float | None
     """Population standard deviation over the adapters (ddof=0)."""
     members: list[float] | None
     """One energy per adapter."""
     penalty: float | None
-    """E_constraint; null when it did not parse."""
+    """E_constraint; null if the text did not parse."""
     violations: list[Violation]
     num_tokens: int | None
     num_truncated: int | None
-    """Problem tokens that did not fit the scorer's context."""
+    """Number of tokens of problem and answer that did not fit the scorer's context."""
     completion_tokens: int | None
     finish_reason: str | None
     """Reason why the generator stopped, if it reports one; ``length``: the text was cut at ``max_tokens``."""
@@ -298,8 +298,8 @@ class StopFields(BaseModel):
     """End of sampling in waves, with its savings; all null if a pass is sampled at once."""
 
     stop_reason: Literal["accept", "abstain", "budget"] | None = None
-    """accept: the answer is settled; abstain: no answer will become certain enough; budget: the pass, the deadline and
-    the generators allowed no more samples."""
+    """accept: the answer is settled; abstain: no answer will become certain enough; budget: every
+    sample that the pass, the deadline and the generators allowed was taken."""
     stop_words: str | None = None
     """The reason as a sentence with numbers."""
     num_planned: int | None = None
@@ -320,7 +320,7 @@ class PassBody(StopFields):
     num_failed: int
     selected: str | None
     signal: float | None
-    """Value that was compared with the thresholds."""
+    """The policy's ``signal``. The paper's rule compares it with ``theta_sigma`` and ``theta_abstain``."""
     penalty: float | None
     decision: str
     confidence: float | None = None
@@ -354,8 +354,7 @@ class DecisionDetails(StopFields):
 
     passes: list[PassBody]
     answers: list[AnswerBody]
-    """Distinct answers, the selected one first and the runner-up second, at most ``MAX_ANSWERS``; empty without a
-    posterior or a selection."""
+    """Up to 16 distinct answers, the selected one and the runner-up first; empty without a posterior or a selection."""
     fields: list[FieldBelief]
     """Fields of a structured answer, also after an abstention; empty for other answers."""
     review: list[str]
@@ -376,7 +375,7 @@ class DecisionDetails(StopFields):
 
 
 class TriageResponse(DecisionFacts, DecisionDetails):
-    """One decision with its reasons. Chat answers have it as ``raydebm``, without the texts.
+    """One decision with its reasons. Chat answers have it as ``raydebm``, without ``text`` and ``candidate``.
 
     ``answer`` is null after an abstention."""
 
@@ -405,7 +404,7 @@ class TriageResponse(DecisionFacts, DecisionDetails):
 
     @property
     def chat_object(self) -> dict[str, Any]:
-        """The ``raydebm`` object of a chat answer: everything but the texts."""
+        """The ``raydebm`` object of a chat answer: without ``text`` and ``candidate``."""
         unset = {"candidates"} if self.candidates is None else set()
         return self.model_dump(exclude={"text", "candidate"} | unset)
 
@@ -497,7 +496,7 @@ def pass_body(record: PassRecord) -> PassBody:
 
 
 def candidate_body(scored: ScoredCandidate, lambda_: float) -> CandidateBody:
-    """A candidate with its checks, energies and scores."""
+    """A candidate with its violations and energies."""
     candidate, report, error = scored.candidate, scored.report, None
     if candidate.error is not None:
         error = redact(candidate.error)

@@ -59,7 +59,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys((*_STATE, "prompt", "max_tool_calls"), ()),
     **dict.fromkeys(ChatRequest.model_fields.keys() - ResponseRequest.model_fields.keys(), ()),
 }
-"""Unsupported fields, including those of a chat, by name: the values that are accepted because they change nothing."""
+"""Accepted values of unsupported fields, including those that only a chat has: values that change nothing."""
 
 
 def chat_of(request: ResponseRequest) -> ChatRequest:
@@ -148,8 +148,8 @@ def response_routes(service: TriageService) -> APIRouter:
         openapi_extra=examples_of("responses", service.bundle),
     )
     async def response(body: ResponseRequest, request: Request) -> Response:
-        """OpenAI's Responses API for text: the same chat in another shape. Nothing is stored between requests, so
-        `input` must contain the whole conversation.
+        """OpenAI's Responses API for text: the same chat in another shape. No conversation is stored, so `input`
+        must contain all of it.
 
         An abstention is a message with a `refusal`. With `stream`, the response is OpenAI's events, of which the last
         one has the whole response."""

@@ -171,7 +171,7 @@ class ClaimBody(BaseModel):
 
     max_error: float
     delta: float
-    """Probability of a false alarm, ever."""
+    """Maximum probability of ever raising a false alarm."""
     by: list[str] | None
     """Reporters whose outcomes count; null: all."""
     outcomes: int

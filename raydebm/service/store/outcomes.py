@@ -180,7 +180,7 @@ def verdicts_of(lines: pa.Table) -> pa.Table:
 
 
 REFRESH_S = 30.0
-"""Seconds until outcomes received by other replicas count."""
+"""Minimum seconds between two updates; outcomes that other replicas received count from the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,9 +188,9 @@ class Claim:
     """The guarantee of one policy."""
 
     max_error: float
-    """Guaranteed error rate of answered requests."""
+    """Guaranteed maximum of the error rate of answered requests."""
     delta: float = 0.05
-    """Probability that a false alarm is ever raised."""
+    """Maximum probability of ever raising a false alarm."""
     by: tuple[str, ...] | None = None
     """Reporters that count. Default: all."""
 
@@ -221,7 +221,7 @@ class ClaimMonitor:
         """Reason why the guarantee of the policy with this id is suspended. None if the guarantee is in force, does not
         exist, or was not compared with the outcomes yet.
 
-        Never blocks: an update in a separate thread, at most every ``REFRESH_S``, counts for later requests.
+        Never blocks: starts an update in a separate thread, at most every ``REFRESH_S``, for later requests.
         """
         now = self._clock()
         if self.claims and (self._looked_at is None or not 0 <= now - self._looked_at < REFRESH_S):

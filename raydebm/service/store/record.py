@@ -85,7 +85,7 @@ class DecisionSummary(DecisionFacts):
     selected: str | None
     generator: str | None
     signal: float | None
-    """The value compared with the thresholds."""
+    """The policy's ``signal``, which the paper's rule compares with its thresholds."""
     num_candidates: int
     num_failed: int
     prompt_tokens: int

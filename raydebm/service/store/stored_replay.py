@@ -136,11 +136,11 @@ class ReplayTally:
     moves: Counter[tuple[Decision, Decision]] = field(default_factory=Counter)
     """(recorded, replayed) -> number of decisions; ``replayed`` may be REGENERATE."""
     counts: Counter[str] = field(default_factory=Counter)
-    """``other_answer``: accepted before and after with different answers; ``inexact``; ``guaranteed``: under a policy
-    whose guarantee holds; ``candidates``, and accepted answers that are ``labeled`` and ``correct``, each ``_before``
-    and ``_after``."""
+    """Decisions that are ``other_answer`` (accepted before and after with different answers), ``inexact``
+    (``Redecision.exact``) or ``guaranteed`` (``Replayed.guaranteed``). Numbers of ``candidates``, and of accepted
+    answers that are ``labeled`` and ``correct``, each ``_before`` and ``_after``."""
     pairs: dict[tuple[str, str], ReplayedPair] = field(default_factory=dict)
-    """Pairs by task and problem id, from the newest decision with both sides known and one labelled."""
+    """Pairs by task and problem id, from the last decision with a label of each accepted answer and of a selection."""
 
     @property
     def num_decisions(self) -> int:
@@ -223,7 +223,7 @@ NUM_BOOTSTRAP = 1000
 
 def compare_policies(pairs: Sequence[ReplayedPair]) -> tuple[Comparison, Comparison]:
     """Test the differences in right and in wrong returned answers, replayed minus recorded, each by the exact McNemar
-    test, with p corrected for both by Holm. There is one pair per problem, because decisions about one problem are not
+    test, with Holm-corrected p values. There is one pair per problem, because decisions about one problem are not
     independent."""
     bootstrap = Bootstrap.of(len(pairs), num_bootstrap=NUM_BOOTSTRAP, seed=0)
     tests = []

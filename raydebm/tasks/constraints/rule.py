@@ -5,7 +5,7 @@ cannot be evaluated, the reason is a violation.
 
 Penalties: a rule defines the severity of its faults, such as the excess divided by the limit for bounds. A fault costs
 its severity, between ``FLOOR`` and 1, if the rule's penalty is ``graded`` (default), and 1 if it is ``fixed``. With n
-values each counts 1/n. C_j is at most 1.
+values each counts 1/n. The sum of a rule's penalties, C_j, is at most 1.
 """
 
 import math

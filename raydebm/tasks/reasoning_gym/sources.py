@@ -37,7 +37,7 @@ _NOT_VERIFIED = "%s are judged by their expected answer, not by reasoning-gym's 
 
 Pair = tuple[Problem, Gold]
 _Row = tuple[Problem, Gold, Mapping[str, Any] | None]
-"""A pair, with the settings of its data set if the question's entry in it is still to be found."""
+"""A pair, and the settings of its data set if the index of the question in it must be looked up."""
 
 
 def problem_of(text: str, *, dataset: str = "", category: str = "", source_id: str | None = None) -> Problem:

@@ -56,7 +56,7 @@ class Program:
 def behaviour_of(program: Program, tests: Sequence[PublicTest], *, sandbox: Sandbox, limits: Limits) -> Behaviour:
     """Run an untrusted program on all public inputs. Either all tests call a function, or all use stdin.
 
-    After a test that had to be stopped, or after ``TOTAL_S``, the remaining tests are not run and count as failed.
+    After a timeout, a call with too much output, or ``TOTAL_S``, the remaining tests are not run and count as failed.
     """
     run = _Run(program, sandbox, replace(limits, output_bytes=min(limits.output_bytes, OUTPUT_BYTES)))
     try:

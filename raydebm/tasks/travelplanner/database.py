@@ -37,7 +37,7 @@ def database_folder() -> str | None:
 
 @cache
 def read_database(folder: str) -> Catalogue:
-    """The whole database. Rows that lack a value are dropped, as by the benchmark's evaluator, except drives.
+    """The whole database. Rows with a missing value, except drives, are dropped, as in the benchmark's evaluator.
 
     Raises:
         TaskDataError: the folder, a file or a column is missing; the message names it.

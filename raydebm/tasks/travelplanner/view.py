@@ -1,4 +1,4 @@
-"""Plan as the dimensions see it: the cities and entities of each day, with their places in the catalogue.
+"""Plan as the violation score's ``dimensions`` read it: cities and entities by day, with their catalogue entries.
 
 In:   Trip, canonical plan, Catalogue or None.
 Out:  PlanView.
@@ -41,7 +41,7 @@ _LONG_RUN = re.compile(r"([^\S\n]{3})[^\S\n]+")
 _MAX_PHRASE = 200
 """Length above which runs of blanks are cut to three: the pattern tries every division of a run."""
 NO_PLACE = ("-", "-")
-"""(name, city) of a text that does not have both."""
+"""(name, city) of a text without a city, which no catalogue has."""
 
 Means = Literal["flight", "self-driving", "taxi"]
 Place = Attraction | Restaurant | Stay
@@ -178,7 +178,7 @@ def before_parenthesis(text: str) -> str:
 
 
 def name_and_city(text: str) -> tuple[str, str]:
-    """Split ``"Coco Bambu, Rockford"`` in two. A text without both gives ``NO_PLACE``, which exists nowhere.
+    """Split ``"Coco Bambu, Rockford"`` in two. A text without a comma, or with nothing after it, gives ``NO_PLACE``.
 
     The last comma separates; the name is the text before it on the same line, as in the benchmark's evaluator.
     """

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 STDERR_TAIL = 4096
-"""Number of bytes that a reply has from the end of a child's stderr."""
+"""Number of bytes from the end of a child's stderr that a reply contains."""
 
 
 class Clock:
@@ -25,7 +25,7 @@ class Clock:
             return 0.0
 
     def left_s(self) -> float:
-        """Seconds until the next limit; 0 or less once it is reached. Several threads use CPU time faster."""
+        """Most seconds until the next limit, which several threads may reach sooner; 0 or less once it is reached."""
         cpu_left_s = self._cpu_end - self._cpu_s()
         return min(self._wall_end - time.monotonic(), cpu_left_s + 0.001 if cpu_left_s > 0 else 0)
 
@@ -65,7 +65,7 @@ class ProgramWatch:
             os.close(self._pidfd)
 
     def drain(self) -> None:
-        """Read the rest of the output."""
+        """Read the rest of the output without waiting, up to its limit."""
         for descriptor in list(self._open):
             while self._read(descriptor) and len(self._content_of[descriptor]) <= self._limits["output_bytes"]:
                 pass
