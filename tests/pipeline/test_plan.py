@@ -60,9 +60,8 @@ def test_they_are_left_out_too_where_a_live_model_writes_later_passes_alone(reci
     writer = OpenAIGenerator(name="w", model="m", api_key_env=None, num_samples=0)
     recorded = recipe(num_samples=1)
 
-    assert plan_of(recorded.model_copy(update={"generators": (*recorded.generators, writer)})).notes[1] == (
-        "2 more problems are left out, because no recorded pool answers them"
-    )
+    notes = plan_of(recorded.model_copy(update={"generators": (*recorded.generators, writer)})).notes
+    assert notes[1].startswith("2 more problems are left out")
 
 
 def test_missing_recordings_are_counted_by_generator(recipe):
