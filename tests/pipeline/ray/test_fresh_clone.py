@@ -71,9 +71,10 @@ class Clone:
         }
 
     def start(self, *command, **environment):
+        # A shell's `&` makes the tests, and so their children, ignore SIGINT.
         return subprocess.Popen(
             command, cwd=self.folder, env=self.environment | environment, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True,
+            stderr=subprocess.STDOUT, text=True, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )  # fmt: skip
 
     def run(self, *command, **environment):
