@@ -108,8 +108,10 @@ def confounding_steps(
     """
     best = None if validation is None else best_generator_of(validation, by_violation=False)
     ablation: tuple[AblationRow, ...] = ()
-    sampled = _sampled(pools, settings)
+    num_ablation_problems = 0
     if scorer is not None:
+        sampled = _sampled(pools, settings)
+        num_ablation_problems = sampled.num_pools
         yield f"style ablation: scoring the answers to {sampled.num_pools} problems in up to {len(variants())} forms"
         ablation = style_ablation(
             sampled, scorer, lambda_=settings.lambda_, best_generator=best, bootstrap=_bootstrap(sampled, settings)
@@ -121,7 +123,7 @@ def confounding_steps(
         best_generator=best,
         screen=screen(pools, lambda_=settings.lambda_, best_generator=best, bootstrap=_bootstrap(pools, settings)),
         ablation=ablation,
-        num_ablation_problems=sampled.num_pools if ablation else 0,
+        num_ablation_problems=num_ablation_problems,
         swaps=swaps,
         cases=case_studies(pools, lambda_=settings.lambda_),
     )

@@ -520,8 +520,11 @@ def _guaranteed(decision: DecisionStudy | None) -> str:
     certified = [row for row in decision.promises if row.certified]
     if not certified:
         more = [(row.more_problems, row.max_error) for row in decision.promises if row.more_problems is not None]
-        hint = f"; about {min(more)[0]} more would do for an error of at most {100 * min(more)[1]:g} %" if more else ""
-        return f"nothing, with {decision.num_labelled} labelled problems{hint}"
+        nothing = f"nothing, with {decision.num_labelled} labelled problems"
+        if not more:
+            return nothing
+        fewest, error = min(more)
+        return f"{nothing}; about {fewest} more would do for an error of at most {100 * error:g} %"
     parts: list[str] = []
     most = -1
     for row in sorted(certified, key=lambda row: row.max_error):

@@ -90,10 +90,13 @@ def _last(items: Iterable[Any], on_step: Step) -> Any:
 def _confounding(
     run: RunDir, settings: ConfoundingSettings, swap: SwapInputs, name: str
 ) -> Iterator[str | ConfoundingReport]:
+    from raydebm.scorer.ensemble import EnsembleScorer
+
     recipe = swap.recipe
     with local_copy(run.uri("scorer")) as folder:
-        extractor = _extractor(folder, run, recipe)
-        scorer = extractor.scorer(folder)
+        # The dtype of the run's energies, so that results are comparable.
+        dtype, tokens = run.scoring_type(recipe.scorer.dtype), recipe.scorer.micro_batch_tokens
+        scorer = EnsembleScorer.load(folder, dtype=dtype, micro_batch_tokens=tokens)
         if recipe.confounding.swap:
             yield f"style swap: rewriting correct answers of {', '.join(recipe.confounding.swap)}"
         yield from confounding_steps(
@@ -119,10 +122,12 @@ def _repair(
     swap: SwapInputs,
     changes: Mapping[str, Any],
 ) -> Iterator[str | tuple[RepairReport, KnownEnergies]]:
-    from raydebm.evaluation.confounding.refit import RepairSettings
+    from raydebm.evaluation.confounding.refit import FeatureExtractor, RepairSettings
 
     folder, recipe = Path(run.root), swap.recipe
-    extractor = _extractor(folder / "scorer", run, recipe)
+    # The dtype of the run's energies, so that results are comparable.
+    dtype, tokens = run.scoring_type(recipe.scorer.dtype), recipe.scorer.micro_batch_tokens
+    extractor = FeatureExtractor(folder / "scorer", dtype=dtype, micro_batch_tokens=tokens)
     data = RepairData(
         train=texts["train"],
         validation=texts["validation"],
@@ -156,15 +161,6 @@ def _known_energies(extractor: "FeatureExtractor", repaired: Path, data: RepairD
         rows={name: replace(row, candidate_id=name) for name, row in zip(kept, rows, strict=True)},
         dtype=extractor.dtype,
     )
-
-
-def _extractor(folder: Path, run: RunDir, recipe: Recipe) -> "FeatureExtractor":
-    """The extractor, in the dtype of the run's energies, so that results are comparable."""
-    from raydebm.evaluation.confounding.refit import FeatureExtractor
-
-    dtype = run.scoring_type(recipe.scorer.dtype)
-    tokens = recipe.scorer.micro_batch_tokens
-    return FeatureExtractor(folder, device="auto", dtype=dtype, micro_batch_tokens=tokens)
 
 
 def on_the_scorers_node(recipe: Recipe, work: Any) -> Any:
